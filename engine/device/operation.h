@@ -1,0 +1,192 @@
+/* The kinds of operation that a step program is made of, and what a device receives to execute one.
+ *
+ * This file is the contract between the program (engine/program.h), the devices that execute it, and the reference
+ * kernels that both are tested against. A kernel gets its operands, its attributes and its workspace: nothing else.
+ *
+ * Shapes below: N tokens of one micro-batch (sequences x sequence length T), C model width, V vocabulary, F feed
+ * forward, H query heads, K key/value heads, D head width, Q = (H + 2 K) D. Everything is dense and row-major.
+ * "?" an operand may be absent (data == NULL). "+" an output to which the operation may add instead of overwriting
+ * it, when its bit in `accumulate` is set. "~i" an output that may share its bytes with input i.
+ *
+ *   kind                inputs                                          outputs
+ *   embedding           tokens[N], table[V,C], positions[P,C]?          out[N,C]
+ *   embedding_backward  dout[N,C], tokens[N], order[N]                  dtable[V,C]+
+ *   position_backward   dout[N,C]                                       dpositions[P,C]+
+ *   norm                x[N,C], residual[N,C]?, weight[C], bias[C]?     normed[N,C], sum[N,C]?~0, statistics[N,2]
+ *   norm_backward       dnormed[N,C], dsum[N,C]?, sum[N,C],             dsum[N,C]~0, dweight[C]+, dbias[C]?+
+ *                       statistics[N,2], weight[C]
+ *   matmul              a[m,k], b[k,n] (each may be stored              c[m,n]+
+ *                       transposed), bias[n]?
+ *   column_sum          x[N,n]                                          out[n]+
+ *   rope                qkv[N,Q], cosine[T,D/2], sine[T,D/2]            out[N,Q]~0
+ *   attention           qkv[N,Q]                                        out[N,H D], logsumexp[N,H]
+ *   attention_backward  dout[N,H D], qkv[N,Q], out[N,H D],              dqkv[N,Q]
+ *                       logsumexp[N,H]
+ *   gelu                x[N,F]                                          out[N,F]
+ *   gelu_backward       dout[N,F], x[N,F]                               dx[N,F]~0
+ *   swiglu              gate_up[N,2F]                                   out[N,F]
+ *   swiglu_backward     dout[N,F], gate_up[N,2F]                        dgate_up[N,2F]~1
+ *   cross_entropy       logits[n,V], targets[n], scalars[S]             loss[n], dlogits[n,V]?~0
+ *   add                 a, b                                            out~0
+ *   fill                                                                out
+ *   sum                 x[n] fp32                                       out[1] fp64
+ *   granule_norm        gradient shard [k g]                            squares[k] fp64
+ *   step_result         contributions[ranks, c] fp64, scalars[S]        result[R] fp64, update_count[1] fp64+
+ *   adamw               gradient shard, scalars[S], result[R],          master+, first moment+, second moment+
+ *                       update_count[1]
+ *   copy_in             (a host buffer)                                 out
+ *   copy_out            x                                               (a host buffer)
+ *   all_gather          shard[k]                                        whole[group size x k]
+ *   reduce_scatter      whole[group size x k]                           shard[k]+
+ *   all_reduce          x[n]                                            out[n]~0
+ *
+ * Formulas
+ *   embedding: out[i] = table[tokens[i]] + positions[i mod T].
+ *   embedding_backward: dtable[v] = sum of dout[i] over tokens[i] == v, in the order in which i stands in `order`,
+ *     which holds 0..N-1 sorted by (token, i). Overwriting fills the rows of absent tokens with zero.
+ *   norm, layer: normed = (s - mean) * rstd * weight + bias with s = x + residual, rstd = 1/sqrt(var + epsilon), biased
+ *     variance; rms: normed = s * rstd * weight with rstd = 1/sqrt(mean(s^2) + epsilon). statistics = (mean, rstd);
+ *     mean is 0 for rms. Without a residual there is no sum output and s = x.
+ *   norm_backward: its `sum` input is s. Output dsum = the norm's own gradient + the input dsum.
+ *   matmul: c = op(a) op(b) + bias. transpose_a: a is stored [k,m]; transpose_b: b is stored [n,k].
+ *   rope: Hugging Face's half-split rotation of every query and key head: with j < D/2,
+ *     out[j] = x[j] cos[t,j] - x[j+D/2] sin[t,j];  out[j+D/2] = x[j+D/2] cos[t,j] + x[j] sin[t,j];
+ *     inverse: sin negated. Values are copied. Row layout of qkv: H query heads, K key heads, K value heads.
+ *   attention: softmax(q k^T scale) v per head and sequence, query head h reads key head h / (H / K); causal: only
+ *     keys at or before the query. logsumexp is natural, of the scaled scores. No T x T tensor is ever written.
+ *   gelu: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).  swiglu: gate / (1 + exp(-gate)) * up; row = gate | up.
+ *   cross_entropy: loss = logsumexp(logits) - logits[target]; dlogits = (softmax - onehot) * scalars[GRADIENT_SCALE];
+ *     a target below 0 is not counted: loss 0, gradient 0.
+ *   granule_norm: fp64 sum of squares of each granule, over the segments only (never padding).
+ *   step_result, adamw: see engine/device/update.h.
+ */
+#ifndef FSDP_ENGINE_DEVICE_OPERATION_H
+#define FSDP_ENGINE_DEVICE_OPERATION_H
+
+#include "engine/device/dtype.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum operation_kind {
+    OPERATION_EMBEDDING,
+    OPERATION_EMBEDDING_BACKWARD,
+    OPERATION_POSITION_BACKWARD,
+    OPERATION_NORM,
+    OPERATION_NORM_BACKWARD,
+    OPERATION_MATMUL,
+    OPERATION_COLUMN_SUM,
+    OPERATION_ROPE,
+    OPERATION_ATTENTION,
+    OPERATION_ATTENTION_BACKWARD,
+    OPERATION_GELU,
+    OPERATION_GELU_BACKWARD,
+    OPERATION_SWIGLU,
+    OPERATION_SWIGLU_BACKWARD,
+    OPERATION_CROSS_ENTROPY,
+    OPERATION_ADD,
+    OPERATION_FILL,
+    OPERATION_SUM,
+    OPERATION_GRANULE_NORM,
+    OPERATION_STEP_RESULT,
+    OPERATION_ADAMW,
+    OPERATION_COPY_IN,
+    OPERATION_COPY_OUT,
+    OPERATION_ALL_GATHER,
+    OPERATION_REDUCE_SCATTER,
+    OPERATION_ALL_REDUCE,
+    OPERATION_KIND_COUNT
+} operation_kind;
+
+enum { OPERATION_INPUTS = 5, OPERATION_OUTPUTS = 3, OPERAND_DIMENSIONS = 3 };
+
+/* The fp64 scalars that differ from step to step, copied in before the step: indices into scalars[S]. */
+enum step_scalar {
+    SCALAR_GRADIENT_SCALE, /* what a token's loss gradient starts with: 1 / counted tokens of the global batch */
+    SCALAR_LEARNING_RATE,
+    SCALAR_COUNT
+};
+
+typedef enum norm_type { NORM_LAYER, NORM_RMS } norm_type;
+
+/* A run of elements of one shard that belongs to one parameter tensor; offsets in elements from the shard's start. */
+typedef struct segment {
+    int64_t offset, count;
+    bool decay; /* weight decay applies */
+} segment;
+
+/* Where step_result finds the squares of one unit in a row of contributions: granule g of the unit was summed by the
+ * group's rank g / per_rank, in column `column` + g mod per_rank. */
+typedef struct granule_columns {
+    int64_t granules, per_rank, column;
+} granule_columns;
+
+/* Which host buffer a copy_in reads or a copy_out writes. */
+typedef enum host_buffer { HOST_TOKENS, HOST_TARGETS, HOST_ORDER, HOST_SCALARS, HOST_RESULT, HOST_BUFFER_COUNT } host_buffer;
+
+/* Everything about an operation that is not an operand. Only the fields of its kind are read. */
+typedef struct attributes {
+    bool transpose_a, transpose_b;             /* matmul */
+    norm_type norm;                            /* norm, norm_backward */
+    double epsilon;                            /* norm, norm_backward; adamw */
+    int64_t sequence;                          /* T: embedding, position_backward, rope, attention (and backward) */
+    int64_t heads, kv_heads, head_width;       /* rope, attention (and backward) */
+    bool causal;                               /* attention (and backward) */
+    double scale;                              /* attention (and backward): usually 1/sqrt(D) */
+    bool inverse;                              /* rope */
+    double value;                              /* fill */
+    const segment *segments;                   /* granule_norm, adamw: of this rank's shard, in ascending order */
+    int64_t segment_count;
+    int64_t granule;                           /* granule_norm: elements of a granule */
+    const granule_columns *columns;            /* step_result: one per unit, in flat order */
+    int64_t column_count;
+    int64_t group_size;                        /* step_result: rows that hold one copy of the whole model */
+    int64_t loss_column, passes;               /* step_result: column of the first of `passes` loss sums */
+    double clip;                               /* step_result: 0 is off */
+    double beta_first, beta_second, weight_decay; /* adamw */
+    host_buffer host;                          /* copy_in, copy_out */
+    int64_t host_offset;                       /* bytes into the host buffer */
+} attributes;
+
+/* A tensor as a kernel sees it. Absent: data == NULL. One-dimensional tensors have shape {n, 1, 1}; unused trailing
+ * dimensions are 1. data is aligned to at least 64 bytes unless the tensor is a view into a larger one, when it is
+ * aligned to its element. */
+typedef struct operand {
+    void *data;
+    dtype type;
+    int64_t shape[OPERAND_DIMENSIONS];
+} operand;
+
+/* One operation, ready to execute. */
+typedef struct launch {
+    operation_kind kind;
+    attributes attributes;
+    operand in[OPERATION_INPUTS], out[OPERATION_OUTPUTS];
+    uint32_t accumulate; /* bit o set: add to out[o] */
+    void *workspace;     /* as many bytes as the device asked for; aligned to 256; contents undefined */
+} launch;
+
+/* What is fixed about a kind. */
+typedef struct operation_signature {
+    const char *name;
+    const char *inputs[OPERATION_INPUTS];   /* names; NULL: no such operand */
+    const char *outputs[OPERATION_OUTPUTS];
+    uint32_t optional_inputs, optional_outputs; /* bit i set: may be absent */
+    uint32_t accumulates;                       /* bit o set: out[o] may be accumulated into */
+    int8_t shares[OPERATION_OUTPUTS];           /* input whose bytes out[o] may take; -1: none */
+} operation_signature;
+
+const operation_signature *operation_signature_of(operation_kind kind);
+
+static inline int64_t operand_count(const operand *o) { /* elements */
+    return o->shape[0] * o->shape[1] * o->shape[2];
+}
+
+/* Floating-point operations that the kind needs by definition (a multiply-add is two), from shapes and attributes. */
+double operation_flops(const launch *l);
+
+/* Bytes that must be read and written at least, each operand once. */
+double operation_bytes(const launch *l);
+
+#endif

@@ -1,0 +1,136 @@
+/* A training step written down as data: a flat list of operations on named tensors, on a few streams, for one rank.
+ *
+ * Every part of the engine reads or extends this list and nothing else describes a step:
+ *
+ *   models/            writes the forward operations of one micro-batch on whole parameters
+ *   engine/autodiff    appends the backward operations, one rule per kind
+ *   shard/schedule     unrolls micro-batches and inserts gathers and reductions
+ *   optim/             appends norm, clip and update on the shards
+ *   engine/place       gives every tensor its bytes in one arena
+ *   engine/waits       derives which operation waits for which across streams
+ *   engine/run         executes it, on any device
+ *
+ * Rules: a tensor is written once, save declared accumulators (an output whose bit in `accumulate` is set). There is
+ * no free operation: a tensor lives from its first write to its last read. What differs from step to step (rate,
+ * counted tokens) is a small tensor copied in first. A program is built once, then read-only. */
+#ifndef FSDP_ENGINE_PROGRAM_H
+#define FSDP_ENGINE_PROGRAM_H
+
+#include "engine/device/device.h"
+
+#include <stdio.h>
+
+typedef int32_t tensor_id;
+enum { NO_TENSOR = -1, NO_UNIT = -1, NO_CHUNK = -1, NO_OPERATION = -1 };
+
+typedef enum stream { STREAM_COMPUTE, STREAM_GATHER, STREAM_REDUCE, STREAM_COPY, STREAM_COUNT } stream;
+
+typedef enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE, PHASE_COUNT } phase;
+
+/* What a tensor is for; the memory table has one line per role. */
+typedef enum tensor_role {
+    ROLE_MASTER,         /* this rank's shard of a unit's fp32 parameters; persistent */
+    ROLE_MOMENT,         /* optimizer state of the same shard; persistent */
+    ROLE_CONSTANT,       /* tables computed at start-up (rotary angles); persistent */
+    ROLE_PARAMETER,      /* before shard/: a whole parameter; afterwards a view of a gathered unit */
+    ROLE_GATHERED,       /* a unit's whole flat parameter, between a gather and its last use */
+    ROLE_GRADIENT,       /* before shard/: a parameter's gradient; afterwards a view of a unit's flat gradient */
+    ROLE_FLAT_GRADIENT,  /* a unit's whole flat gradient, until reduced */
+    ROLE_GRADIENT_SHARD, /* the reduced gradient of this rank's shard */
+    ROLE_ACTIVATION,     /* forward and backward values of one micro-batch */
+    ROLE_WORKSPACE,      /* scratch of one operation */
+    ROLE_INPUT,          /* tokens, targets, scalars copied in */
+    ROLE_RESULT,         /* norms, losses, what is copied out */
+    ROLE_COUNT
+} tensor_role;
+
+const char *stream_name(stream s);
+const char *phase_name(phase p);
+const char *tensor_role_name(tensor_role role);
+
+typedef struct tensor {
+    char *name; /* "block3.attention.qkv"; owned by the program */
+    tensor_role role;
+    dtype type;
+    int64_t shape[OPERAND_DIMENSIONS]; /* unused trailing dimensions are 1 */
+    int64_t bytes;                     /* of this tensor, without padding */
+    tensor_id base;                    /* NO_TENSOR, or the tensor that this one is a view of (never itself a view) */
+    int64_t offset;                    /* bytes from the start of base */
+    int32_t unit, parameter;           /* unit and parameter that it belongs to; NO_UNIT, -1: none */
+    bool persistent;                   /* holds its value from step to step */
+    int64_t address;                   /* bytes from the arena's start; -1 until placed; views follow their base */
+} tensor;
+
+typedef struct operation {
+    operation_kind kind;
+    stream stream;
+    phase phase;
+    int32_t unit; /* unit whose parameters it works with or moves; NO_UNIT: none */
+    int32_t pass; /* micro-batch, from 0 */
+    /* Forward operations with the same chunk number are one piece of the head, ending in a loss: autodiff puts the
+     * piece's backward right behind it, so that logits of the whole micro-batch never exist. NO_CHUNK: ordinary. */
+    int32_t chunk;
+    tensor_id in[OPERATION_INPUTS], out[OPERATION_OUTPUTS]; /* NO_TENSOR: absent */
+    uint32_t accumulate;                                    /* bit o: adds to out[o] */
+    tensor_id workspace;                                    /* NO_TENSOR: needs none */
+    attributes attributes;
+    /* For each stream the latest operation there that must be done before this one starts; NO_OPERATION: none.
+     * `released` has bit s set when this operation overwrites bytes that a collective on stream s reads, so that it
+     * must wait until other ranks, too, have read them. Written by engine/waits. */
+    int32_t wait[STREAM_COUNT];
+    uint32_t released;
+} operation;
+
+typedef struct program {
+    tensor *tensors;
+    int32_t tensor_count, tensor_capacity;
+    operation *operations;
+    int32_t operation_count, operation_capacity;
+    char **unit_names;
+    int32_t unit_count;
+    void **owned; /* arrays that attributes point to; freed with the program */
+    int32_t owned_count;
+    int64_t arena_bytes;      /* written by engine/place */
+    int64_t persistent_bytes; /* part of it at the arena's start that outlives a step */
+} program;
+
+program *program_create(int32_t units, const char *const *unit_names);
+void program_destroy(program *p);
+
+/* Adds a tensor. The name is copied. Shape: `dimensions` sizes, each > 0; their product times the element size must
+ * fit int64_t (checked before by config, so an overflow here is an internal fault). */
+tensor_id program_tensor(program *p, const char *name, tensor_role role, dtype type, int dimensions,
+                         const int64_t *shape);
+
+/* Adds a view of `bytes offset` .. of another tensor (a view of a view becomes a view of its base). */
+tensor_id program_view(program *p, const char *name, tensor_id of, int64_t offset, int dimensions,
+                       const int64_t *shape);
+
+/* The tensor whose bytes this one lives in: itself or its base. */
+tensor_id program_base(const program *p, tensor_id t);
+
+/* An operation of this kind with no operands, on the compute stream. */
+operation operation_make(operation_kind kind, phase phase, int32_t unit);
+
+/* Appends after checking it against its kind's signature (a violation is an internal fault). Returns its index. */
+int32_t program_append(program *p, const operation *o);
+
+/* The launch of an operation, its data pointers relative to `arena` (NULL: shapes only, data is (void *)1 for
+ * present operands), for a device's workspace, flops and bytes. */
+launch program_launch(const program *p, const operation *o, void *arena);
+
+/* Keeps an array alive as long as the program. Returns it. */
+void *program_own(program *p, void *allocated);
+
+/* Bytes by role at the moment of highest use, and which operation that is (after place). */
+typedef struct memory_profile {
+    int64_t bytes[ROLE_COUNT];
+    int64_t live;         /* sum of the above: live bytes at the peak */
+    int32_t operation;    /* index of the operation at the peak */
+} memory_profile;
+memory_profile program_memory(const program *p);
+
+/* Prints the program for people: phase, unit and operations with shapes, streams, waits and addresses. */
+void program_print(const program *p, FILE *to);
+
+#endif
