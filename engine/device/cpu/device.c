@@ -1,0 +1,138 @@
+/* The CPU as a device: memory that the other ranks of the node can map, and one kernel per operation kind. Everything
+ * executes at once, so streams and events have nothing to do. */
+#include "engine/checked.h"
+#include "engine/device/cpu/processor.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef struct cpu_device {
+    device base;
+    pool *pool;
+    const cpu_kernel_table *table;
+    char description[160];
+} cpu_device;
+
+static cpu_device *cpu_of(device *d) {
+    return (cpu_device *)d;
+}
+
+pool *device_cpu_pool(device *d) {
+    return cpu_of(d)->pool;
+}
+
+static bool cpu_open(const device_settings *settings, device **opened, error *e) {
+    pool *p = NULL;
+    if (!pool_create(settings->threads, settings->cores, &p, e))
+        return false;
+    int tables = 0;
+    cpu_device *d = memory_allocate(1, sizeof *d);
+    *d = (cpu_device){.base.functions = &device_cpu, .pool = p, .table = processor_kernels(&tables)[0]};
+    char processor[100];
+    processor_name(processor, sizeof processor);
+    snprintf(d->description, sizeof d->description, "%s, %s, %d %s", processor, d->table->isa, settings->threads,
+             settings->threads == 1 ? "thread" : "threads");
+    *opened = &d->base;
+    return true;
+}
+
+static void cpu_close(device *d) {
+    pool_destroy(cpu_of(d)->pool);
+    free(d);
+}
+
+static const char *cpu_describe(const device *d) {
+    return ((const cpu_device *)d)->description;
+}
+
+/* Pages come into being when they are first touched, as zeros. */
+static bool cpu_allocate(device *d, size_t bytes, device_memory *memory, error *e) {
+    (void)d;
+    int file = memfd_create("fsdp_train arena", MFD_CLOEXEC);
+    if (file < 0)
+        return error_set_own(e, EXIT_LAUNCH, "cannot create shared memory: memfd_create: %s", strerror(errno));
+    size_t mapped = bytes > 0 ? bytes : 1;
+    void *base = MAP_FAILED;
+    if (ftruncate(file, (off_t)mapped) == 0)
+        base = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (base == MAP_FAILED) {
+        error_set_own(e, EXIT_LAUNCH, "cannot map %zu bytes of shared memory: %s", bytes, strerror(errno));
+        close(file);
+        return false;
+    }
+    madvise(base, mapped, MADV_HUGEPAGE); /* a wish: a system without huge pages for shared memory is slower, no more */
+    *memory = (device_memory){.base = base, .bytes = bytes, .handle = file};
+    return true;
+}
+
+static void cpu_release(device *d, device_memory *memory) {
+    (void)d;
+    munmap(memory->base, memory->bytes > 0 ? memory->bytes : 1);
+    close(memory->handle);
+    *memory = (device_memory){.handle = -1};
+}
+
+static size_t cpu_workspace(const device *d, const launch *l) {
+    const cpu_device *cpu = (const cpu_device *)d;
+    const cpu_kernel *kernel = &cpu->table->kernels[l->kind];
+    return kernel->workspace == NULL ? 0 : kernel->workspace(l, pool_threads(cpu->pool));
+}
+
+static size_t operand_bytes(const operand *o) {
+    return (size_t)must_multiply(operand_count(o), dtype_bytes(o->type));
+}
+
+static void cpu_launch(device *d, int stream, const launch *l) {
+    (void)stream;
+    const cpu_kernel *kernel = &cpu_of(d)->table->kernels[l->kind];
+    if (l->kind == OPERATION_COPY_IN) {
+        memcpy(l->out[0].data, l->workspace, operand_bytes(&l->out[0]));
+    } else if (l->kind == OPERATION_COPY_OUT) {
+        memcpy(l->workspace, l->in[0].data, operand_bytes(&l->in[0]));
+    } else {
+        check(kernel->run != NULL, "the CPU has no kernel for operation kind %d", l->kind);
+        kernel->run(cpu_of(d)->pool, l);
+    }
+}
+
+static void cpu_write(device *d, void *destination, const void *host, size_t bytes) {
+    (void)d;
+    memcpy(destination, host, bytes);
+}
+
+static void cpu_read(device *d, void *host, const void *source, size_t bytes) {
+    (void)d;
+    memcpy(host, source, bytes);
+}
+
+static void cpu_record(device *d, int stream, int event) {
+    (void)d, (void)stream, (void)event;
+}
+
+static void cpu_wait(device *d, int stream, int event) {
+    (void)d, (void)stream, (void)event;
+}
+
+static void cpu_synchronize(device *d) {
+    (void)d;
+}
+
+const device_functions device_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .describe = cpu_describe,
+    .allocate = cpu_allocate,
+    .release = cpu_release,
+    .workspace = cpu_workspace,
+    .launch = cpu_launch,
+    .write = cpu_write,
+    .read = cpu_read,
+    .record = cpu_record,
+    .wait = cpu_wait,
+    .synchronize = cpu_synchronize,
+};
