@@ -1,0 +1,191 @@
+#include "engine/device/operation.h"
+
+#include "engine/error.h"
+
+/* Bits of operands and outputs, and the default of `shares`, to keep the table readable. */
+enum { FIRST = 1, SECOND = 2, THIRD = 4 };
+#define SHARES_NONE {-1, -1, -1}
+
+static const operation_signature signatures[OPERATION_KIND_COUNT] = {
+    [OPERATION_EMBEDDING] = {.name = "embedding",
+                             .inputs = {"tokens", "table", "positions"},
+                             .outputs = {"out"},
+                             .optional_inputs = THIRD,
+                             .shares = SHARES_NONE},
+    [OPERATION_EMBEDDING_BACKWARD] = {.name = "embedding_backward",
+                                      .inputs = {"dout", "tokens", "order"},
+                                      .outputs = {"dtable"},
+                                      .accumulates = FIRST,
+                                      .shares = SHARES_NONE},
+    [OPERATION_POSITION_BACKWARD] = {.name = "position_backward",
+                                     .inputs = {"dout"},
+                                     .outputs = {"dpositions"},
+                                     .accumulates = FIRST,
+                                     .shares = SHARES_NONE},
+    [OPERATION_NORM] = {.name = "norm",
+                        .inputs = {"x", "residual", "weight", "bias"},
+                        .outputs = {"normed", "sum", "statistics"},
+                        .optional_inputs = 1 << 1 | 1 << 3,
+                        .optional_outputs = SECOND,
+                        .shares = {-1, 0, -1}},
+    [OPERATION_NORM_BACKWARD] = {.name = "norm_backward",
+                                 .inputs = {"dnormed", "dsum", "sum", "statistics", "weight"},
+                                 .outputs = {"dsum", "dweight", "dbias"},
+                                 .optional_inputs = SECOND,
+                                 .optional_outputs = THIRD,
+                                 .accumulates = SECOND | THIRD,
+                                 .shares = {0, -1, -1}},
+    [OPERATION_MATMUL] = {.name = "matmul",
+                          .inputs = {"a", "b", "bias"},
+                          .outputs = {"c"},
+                          .optional_inputs = THIRD,
+                          .accumulates = FIRST,
+                          .shares = SHARES_NONE},
+    [OPERATION_COLUMN_SUM] = {.name = "column_sum",
+                              .inputs = {"x"},
+                              .outputs = {"out"},
+                              .accumulates = FIRST,
+                              .shares = SHARES_NONE},
+    [OPERATION_ROPE] = {.name = "rope",
+                        .inputs = {"qkv", "cosine", "sine"},
+                        .outputs = {"out"},
+                        .shares = {0, -1, -1}},
+    [OPERATION_ATTENTION] = {.name = "attention",
+                             .inputs = {"qkv"},
+                             .outputs = {"out", "logsumexp"},
+                             .shares = SHARES_NONE},
+    [OPERATION_ATTENTION_BACKWARD] = {.name = "attention_backward",
+                                      .inputs = {"dout", "qkv", "out", "logsumexp"},
+                                      .outputs = {"dqkv"},
+                                      .shares = SHARES_NONE},
+    [OPERATION_GELU] = {.name = "gelu", .inputs = {"x"}, .outputs = {"out"}, .shares = SHARES_NONE},
+    [OPERATION_GELU_BACKWARD] = {.name = "gelu_backward",
+                                 .inputs = {"dout", "x"},
+                                 .outputs = {"dx"},
+                                 .shares = {0, -1, -1}},
+    [OPERATION_SWIGLU] = {.name = "swiglu", .inputs = {"gate_up"}, .outputs = {"out"}, .shares = SHARES_NONE},
+    [OPERATION_SWIGLU_BACKWARD] = {.name = "swiglu_backward",
+                                   .inputs = {"dout", "gate_up"},
+                                   .outputs = {"dgate_up"},
+                                   .shares = {1, -1, -1}},
+    [OPERATION_CROSS_ENTROPY] = {.name = "cross_entropy",
+                                 .inputs = {"logits", "targets", "scalars"},
+                                 .outputs = {"loss", "dlogits"},
+                                 .optional_outputs = SECOND,
+                                 .shares = {-1, 0, -1}},
+    [OPERATION_ADD] = {.name = "add", .inputs = {"a", "b"}, .outputs = {"out"}, .shares = {0, -1, -1}},
+    [OPERATION_FILL] = {.name = "fill", .outputs = {"out"}, .shares = SHARES_NONE},
+    [OPERATION_SUM] = {.name = "sum", .inputs = {"x"}, .outputs = {"out"}, .shares = SHARES_NONE},
+    [OPERATION_GRANULE_NORM] = {.name = "granule_norm",
+                                .inputs = {"gradient"},
+                                .outputs = {"squares"},
+                                .shares = SHARES_NONE},
+    [OPERATION_STEP_RESULT] = {.name = "step_result",
+                               .inputs = {"contributions", "scalars"},
+                               .outputs = {"result", "update_count"},
+                               .accumulates = SECOND,
+                               .shares = SHARES_NONE},
+    [OPERATION_ADAMW] = {.name = "adamw",
+                         .inputs = {"gradient", "scalars", "result", "update_count"},
+                         .outputs = {"master", "first_moment", "second_moment"},
+                         .accumulates = FIRST | SECOND | THIRD,
+                         .shares = SHARES_NONE},
+    [OPERATION_COPY_IN] = {.name = "copy_in", .outputs = {"out"}, .shares = SHARES_NONE},
+    [OPERATION_COPY_OUT] = {.name = "copy_out", .inputs = {"x"}, .shares = SHARES_NONE},
+    [OPERATION_ALL_GATHER] = {.name = "all_gather",
+                              .inputs = {"shard"},
+                              .outputs = {"whole"},
+                              .shares = SHARES_NONE},
+    [OPERATION_REDUCE_SCATTER] = {.name = "reduce_scatter",
+                                  .inputs = {"whole"},
+                                  .outputs = {"shard"},
+                                  .accumulates = FIRST,
+                                  .shares = SHARES_NONE},
+    [OPERATION_ALL_REDUCE] = {.name = "all_reduce", .inputs = {"x"}, .outputs = {"out"}, .shares = {0, -1, -1}},
+};
+
+const operation_signature *operation_signature_of(operation_kind kind) {
+    check(kind >= 0 && kind < OPERATION_KIND_COUNT, "operation kind %d", (int)kind);
+    return &signatures[kind];
+}
+
+/* Pairs of query and key that attend to each other, over all sequences and query heads. */
+static double attention_pairs(const launch *l, const operand *qkv) {
+    const attributes *a = &l->attributes;
+    double sequence = (double)a->sequence;
+    double per_query = a->causal ? (sequence + 1) / 2 : sequence;
+    return (double)qkv->shape[0] * (double)a->heads * per_query;
+}
+
+double operation_flops(const launch *l) {
+    const attributes *a = &l->attributes;
+    double in = (double)operand_count(&l->in[0]), out = (double)operand_count(&l->out[0]);
+    switch (l->kind) {
+    case OPERATION_EMBEDDING: /* an add where there are positions */
+        return l->in[2].data != NULL ? out : 0;
+    case OPERATION_EMBEDDING_BACKWARD:
+    case OPERATION_POSITION_BACKWARD:
+    case OPERATION_COLUMN_SUM:
+    case OPERATION_SUM:
+        return in;
+    case OPERATION_NORM: /* the residual; mean, variance (3); subtract, scale, weight, bias */
+        return in * ((l->in[1].data != NULL) + (a->norm == NORM_LAYER ? 8 : 4));
+    case OPERATION_NORM_BACKWARD: /* two row sums and the result; sums for weight and bias; dsum */
+        return in * ((a->norm == NORM_LAYER ? 12 : 9) + (l->out[2].data != NULL) + (l->in[1].data != NULL));
+    case OPERATION_MATMUL: {
+        double inner = (double)l->in[0].shape[a->transpose_a ? 0 : 1];
+        return out * (2 * inner + (l->in[2].data != NULL));
+    }
+    case OPERATION_ROPE: /* a rotation is three operations a value */
+        return 3 * (double)l->in[0].shape[0] * (double)((a->heads + a->kv_heads) * a->head_width);
+    case OPERATION_ATTENTION: /* q k^T and p v */
+        return 4 * (double)a->head_width * attention_pairs(l, &l->in[0]);
+    case OPERATION_ATTENTION_BACKWARD: /* q k^T again, dv, dp, dq, dk */
+        return 10 * (double)a->head_width * attention_pairs(l, &l->in[1]);
+    case OPERATION_GELU:
+        return 9 * in;
+    case OPERATION_GELU_BACKWARD:
+        return 17 * in;
+    case OPERATION_SWIGLU:
+        return 5 * out;
+    case OPERATION_SWIGLU_BACKWARD:
+        return 10 * in;
+    case OPERATION_CROSS_ENTROPY: /* maximum, subtract, exp, sum; subtract, exp, scale */
+        return in * (l->out[1].data != NULL ? 7 : 4);
+    case OPERATION_ADD:
+        return out;
+    case OPERATION_GRANULE_NORM:
+        return 2 * in;
+    case OPERATION_STEP_RESULT:
+        return in;
+    case OPERATION_ADAMW:
+        return 15 * in;
+    case OPERATION_ALL_REDUCE:
+    case OPERATION_REDUCE_SCATTER:
+        return in;
+    case OPERATION_FILL:
+    case OPERATION_COPY_IN:
+    case OPERATION_COPY_OUT:
+    case OPERATION_ALL_GATHER:
+    case OPERATION_KIND_COUNT:
+        break;
+    }
+    return 0;
+}
+
+static double operand_bytes(const operand *o) {
+    return o->data != NULL ? (double)operand_count(o) * (double)dtype_bytes(o->type) : 0;
+}
+
+double operation_bytes(const launch *l) {
+    double bytes = 0;
+    for (int i = 0; i < OPERATION_INPUTS; i++)
+        bytes += operand_bytes(&l->in[i]);
+    for (int o = 0; o < OPERATION_OUTPUTS; o++) /* an accumulator is read as well */
+        bytes += operand_bytes(&l->out[o]) * ((l->accumulate >> o & 1) != 0 ? 2 : 1);
+    if (l->kind == OPERATION_EMBEDDING) /* of the table only the rows of the tokens */
+        bytes += operand_bytes(&l->out[0]) - operand_bytes(&l->in[1]);
+    if (l->kind == OPERATION_EMBEDDING_BACKWARD && (l->accumulate & 1) != 0) /* likewise, read and written */
+        bytes += 2 * (operand_bytes(&l->in[0]) - operand_bytes(&l->out[0]));
+    return bytes;
+}
