@@ -110,7 +110,7 @@ tensor_id program_view(program *p, const char *name, tensor_id of, int64_t offse
 tensor_id program_base(const program *p, tensor_id t);
 
 /* An operation of this kind with no operands, on the compute stream. */
-operation operation_make(operation_kind kind, phase phase, int32_t unit);
+operation operation_make(operation_kind kind, phase when, int32_t unit);
 
 /* Appends after checking it against its kind's signature (a violation is an internal fault). Returns its index. */
 int32_t program_append(program *p, const operation *o);

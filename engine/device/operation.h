@@ -125,6 +125,9 @@ typedef struct granule_columns {
 /* Which host buffer a copy_in reads or a copy_out writes. */
 typedef enum host_buffer { HOST_TOKENS, HOST_TARGETS, HOST_ORDER, HOST_SCALARS, HOST_RESULT, HOST_BUFFER_COUNT } host_buffer;
 
+/* Which ranks take part in a collective: the ranks that share a model's shards, those that hold the same shard, all. */
+typedef enum rank_group { GROUP_SHARD, GROUP_REPLICA, GROUP_WORLD } rank_group;
+
 /* Everything about an operation that is not an operand. Only the fields of its kind are read. */
 typedef struct attributes {
     bool transpose_a, transpose_b;             /* matmul */
@@ -147,6 +150,7 @@ typedef struct attributes {
     double beta_first, beta_second, weight_decay; /* adamw */
     host_buffer host;                          /* copy_in, copy_out */
     int64_t host_offset;                       /* bytes into the host buffer */
+    rank_group group;                          /* all_gather, reduce_scatter, all_reduce */
 } attributes;
 
 /* A tensor as a kernel sees it. Absent: data == NULL. One-dimensional tensors have shape {n, 1, 1}; unused trailing

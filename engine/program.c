@@ -1,0 +1,163 @@
+#include "engine/program.h"
+
+#include "engine/checked.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *stream_name(stream s) {
+    static const char *const names[STREAM_COUNT] = {"compute", "gather", "reduce", "copy"};
+    return names[s];
+}
+
+const char *phase_name(phase p) {
+    static const char *const names[PHASE_COUNT] = {"forward", "backward", "update"};
+    return names[p];
+}
+
+const char *tensor_role_name(tensor_role role) {
+    static const char *const names[ROLE_COUNT] = {
+        "master weights", "moments",        "constants",   "parameters", "gathered parameters", "gradients",
+        "flat gradients", "gradient shard", "activations", "workspace",  "inputs",              "results"};
+    return names[role];
+}
+
+program *program_create(int32_t units, const char *const *unit_names) {
+    program *p = memory_allocate(1, sizeof *p);
+    p->unit_count = units;
+    p->unit_names = memory_allocate((size_t)units, sizeof *p->unit_names);
+    for (int32_t u = 0; u < units; u++)
+        p->unit_names[u] = memory_copy_string(unit_names[u]);
+    return p;
+}
+
+void program_destroy(program *p) {
+    if (p == NULL)
+        return;
+    for (int32_t t = 0; t < p->tensor_count; t++)
+        free(p->tensors[t].name);
+    for (int32_t u = 0; u < p->unit_count; u++)
+        free(p->unit_names[u]);
+    for (int32_t i = 0; i < p->owned_count; i++)
+        free(p->owned[i]);
+    free(p->tensors);
+    free(p->operations);
+    free(p->unit_names);
+    free(p->owned);
+    free(p);
+}
+
+/* Room for one more item in a growing array. */
+static void *reserve(void *items, int32_t count, int32_t *capacity, size_t size) {
+    if (count < *capacity)
+        return items;
+    *capacity = *capacity > 0 ? 2 * *capacity : 64;
+    return memory_grow(items, (size_t)*capacity, size);
+}
+
+static tensor *new_tensor(program *p, const char *name, int dimensions, const int64_t *shape, dtype type) {
+    p->tensors = reserve(p->tensors, p->tensor_count, &p->tensor_capacity, sizeof *p->tensors);
+    tensor *t = &p->tensors[p->tensor_count++];
+    *t = (tensor){.name = memory_copy_string(name),
+                  .type = type,
+                  .base = NO_TENSOR,
+                  .unit = NO_UNIT,
+                  .parameter = -1,
+                  .address = -1};
+    check(dimensions >= 1 && dimensions <= OPERAND_DIMENSIONS, "tensor %s has %d dimensions", name, dimensions);
+    t->bytes = dtype_bytes(type);
+    for (int i = 0; i < OPERAND_DIMENSIONS; i++) {
+        t->shape[i] = i < dimensions ? shape[i] : 1;
+        check(t->shape[i] > 0, "tensor %s has size %lld in dimension %d", name, (long long)t->shape[i], i);
+        t->bytes = must_multiply(t->bytes, t->shape[i]);
+    }
+    return t;
+}
+
+tensor_id program_tensor(program *p, const char *name, tensor_role role, dtype type, int dimensions,
+                         const int64_t *shape) {
+    tensor *t = new_tensor(p, name, dimensions, shape, type);
+    t->role = role;
+    t->persistent = role == ROLE_MASTER || role == ROLE_MOMENT || role == ROLE_CONSTANT;
+    return p->tensor_count - 1;
+}
+
+tensor_id program_view(program *p, const char *name, tensor_id of, int64_t offset, int dimensions,
+                       const int64_t *shape) {
+    const tensor source = p->tensors[of];
+    tensor *t = new_tensor(p, name, dimensions, shape, source.type);
+    check(offset >= 0 && offset + t->bytes <= source.bytes, "view %s leaves %s", name, source.name);
+    t->role = source.role;
+    t->base = source.base == NO_TENSOR ? of : source.base;
+    t->offset = source.offset + offset;
+    t->unit = source.unit;
+    t->persistent = source.persistent;
+    return p->tensor_count - 1;
+}
+
+tensor_id program_base(const program *p, tensor_id t) {
+    return p->tensors[t].base == NO_TENSOR ? t : p->tensors[t].base;
+}
+
+operation operation_make(operation_kind kind, phase when, int32_t unit) {
+    operation o = {.kind = kind,
+                   .stream = STREAM_COMPUTE,
+                   .phase = when,
+                   .unit = unit,
+                   .chunk = NO_CHUNK,
+                   .workspace = NO_TENSOR};
+    for (int i = 0; i < OPERATION_INPUTS; i++)
+        o.in[i] = NO_TENSOR;
+    for (int i = 0; i < OPERATION_OUTPUTS; i++)
+        o.out[i] = NO_TENSOR;
+    for (int s = 0; s < STREAM_COUNT; s++)
+        o.wait[s] = NO_OPERATION;
+    return o;
+}
+
+static void check_operand(const program *p, const operation_signature *s, const char *name, bool optional,
+                          tensor_id t) {
+    if (t == NO_TENSOR)
+        check(name == NULL || optional, "%s lacks its operand %s", s->name, name);
+    else
+        check(name != NULL && t >= 0 && t < p->tensor_count, "%s has an operand too many", s->name);
+}
+
+int32_t program_append(program *p, const operation *o) {
+    const operation_signature *s = operation_signature_of(o->kind);
+    for (int i = 0; i < OPERATION_INPUTS; i++)
+        check_operand(p, s, s->inputs[i], s->optional_inputs >> i & 1, o->in[i]);
+    for (int i = 0; i < OPERATION_OUTPUTS; i++)
+        check_operand(p, s, s->outputs[i], s->optional_outputs >> i & 1, o->out[i]);
+    check((o->accumulate & ~s->accumulates) == 0, "%s cannot add to its output", s->name);
+    p->operations = reserve(p->operations, p->operation_count, &p->operation_capacity, sizeof *p->operations);
+    p->operations[p->operation_count] = *o;
+    return p->operation_count++;
+}
+
+static operand operand_of(const program *p, tensor_id id, char *arena) {
+    if (id == NO_TENSOR)
+        return (operand){.shape = {1, 1, 1}};
+    const tensor *t = &p->tensors[id];
+    operand o = {.data = (void *)1, .type = t->type};
+    memcpy(o.shape, t->shape, sizeof o.shape);
+    if (arena != NULL)
+        o.data = arena + t->address;
+    return o;
+}
+
+launch program_launch(const program *p, const operation *o, void *arena) {
+    launch l = {.kind = o->kind, .attributes = o->attributes, .accumulate = o->accumulate};
+    for (int i = 0; i < OPERATION_INPUTS; i++)
+        l.in[i] = operand_of(p, o->in[i], arena);
+    for (int i = 0; i < OPERATION_OUTPUTS; i++)
+        l.out[i] = operand_of(p, o->out[i], arena);
+    l.workspace = o->workspace == NO_TENSOR ? NULL : operand_of(p, o->workspace, arena).data;
+    return l;
+}
+
+void *program_own(program *p, void *allocated) {
+    p->owned = memory_grow(p->owned, (size_t)p->owned_count + 1, sizeof *p->owned);
+    p->owned[p->owned_count++] = allocated;
+    return allocated;
+}

@@ -1,0 +1,239 @@
+#include "engine/run.h"
+
+#include "engine/checked.h"
+
+#include <stdlib.h>
+
+struct run {
+    const program *p;
+    device *d;
+    device_memory arena;
+    launch *launches;      /* [operations]; unused for collectives */
+    int32_t *collective;   /* [operations]: number among the collectives; -1: none */
+    bool *awaited;         /* [operations]: another stream waits for it, so an event is recorded behind it */
+    char **names;          /* of the collectives, for messages */
+    int32_t name_count;
+    collectives *comm;
+    void *host[HOST_BUFFER_COUNT];
+    size_t host_bytes[HOST_BUFFER_COUNT];
+};
+
+static bool is_collective(operation_kind kind) {
+    return kind == OPERATION_ALL_GATHER || kind == OPERATION_REDUCE_SCATTER || kind == OPERATION_ALL_REDUCE;
+}
+
+/* ---- preparation ---- */
+
+static char *collective_name(const program *p, const operation *o) {
+    const char *what = o->unit == NO_UNIT ? "contributions" : p->unit_names[o->unit];
+    const char *verb = operation_signature_of(o->kind)->name;
+    return memory_format("%s of %s, %s of micro-batch %d", verb, what, phase_name(o->phase), o->pass);
+}
+
+static void choose_group(collective *c, rank_group group, const mesh *m) {
+    switch (group) {
+    case GROUP_SHARD:
+        c->group_first = m->rank / m->group_size * m->group_size;
+        c->group_stride = 1;
+        c->group_size = m->group_size;
+        return;
+    case GROUP_REPLICA:
+        c->group_first = m->rank % m->group_size;
+        c->group_stride = m->group_size;
+        c->group_size = m->ranks / m->group_size;
+        return;
+    case GROUP_WORLD:
+        c->group_first = 0;
+        c->group_stride = 1;
+        c->group_size = m->ranks;
+        return;
+    }
+}
+
+/* The program's collectives in launch order; names may be NULL. Freed by the caller. */
+static collective *list_collectives(const program *p, const mesh *m, char **names, int32_t *count) {
+    collective *list = memory_allocate((size_t)p->operation_count, sizeof *list);
+    *count = 0;
+    for (int32_t i = 0; i < p->operation_count; i++) {
+        const operation *o = &p->operations[i];
+        if (!is_collective(o->kind))
+            continue;
+        const tensor *in = &p->tensors[o->in[0]], *out = &p->tensors[o->out[0]];
+        const tensor *part = o->kind == OPERATION_REDUCE_SCATTER ? out : in;
+        collective *c = &list[*count];
+        *c = (collective){.kind = o->kind,
+                          .type = in->type,
+                          .count = part->bytes / dtype_bytes(part->type),
+                          .input = in->address,
+                          .output = out->address,
+                          .accumulate = o->accumulate != 0,
+                          .name = names == NULL ? "" : names[*count]};
+        choose_group(c, o->attributes.group, m);
+        ++*count;
+    }
+    return list;
+}
+
+int64_t run_workspace(const program *p, const world *w, const run_settings *settings) {
+    int32_t count = 0;
+    collective *list = list_collectives(p, &settings->mesh, NULL, &count);
+    const int64_t bytes = collectives_workspace(w, list, count, settings->transport);
+    free(list);
+    return bytes;
+}
+
+static void number_collectives(run *r) {
+    r->collective = memory_allocate((size_t)r->p->operation_count, sizeof *r->collective);
+    r->names = memory_allocate((size_t)r->p->operation_count, sizeof *r->names);
+    for (int32_t i = 0; i < r->p->operation_count; i++) {
+        const operation *o = &r->p->operations[i];
+        r->collective[i] = -1;
+        if (!is_collective(o->kind))
+            continue;
+        r->collective[i] = r->name_count;
+        r->names[r->name_count++] = collective_name(r->p, o);
+    }
+}
+
+static void find_awaited(run *r) {
+    r->awaited = memory_allocate((size_t)r->p->operation_count, sizeof *r->awaited);
+    for (int32_t i = 0; i < r->p->operation_count; i++)
+        for (int s = 0; s < STREAM_COUNT; s++)
+            if (r->p->operations[i].wait[s] != NO_OPERATION)
+                r->awaited[r->p->operations[i].wait[s]] = true;
+}
+
+static const tensor *copied_tensor(const program *p, const operation *o) {
+    return &p->tensors[o->kind == OPERATION_COPY_IN ? o->out[0] : o->in[0]];
+}
+
+static bool is_copy(operation_kind kind) {
+    return kind == OPERATION_COPY_IN || kind == OPERATION_COPY_OUT;
+}
+
+static void make_host_buffers(run *r) {
+    for (int32_t i = 0; i < r->p->operation_count; i++) {
+        const operation *o = &r->p->operations[i];
+        if (!is_copy(o->kind))
+            continue;
+        const size_t end = (size_t)(o->attributes.host_offset + copied_tensor(r->p, o)->bytes);
+        size_t *bytes = &r->host_bytes[o->attributes.host];
+        *bytes = end > *bytes ? end : *bytes;
+    }
+    for (int b = 0; b < HOST_BUFFER_COUNT; b++)
+        if (r->host_bytes[b] > 0)
+            r->host[b] = memory_allocate(r->host_bytes[b], 1);
+}
+
+static void make_launches(run *r) {
+    r->launches = memory_allocate((size_t)r->p->operation_count, sizeof *r->launches);
+    for (int32_t i = 0; i < r->p->operation_count; i++) {
+        const operation *o = &r->p->operations[i];
+        r->launches[i] = program_launch(r->p, o, r->arena.base);
+        if (is_copy(o->kind))
+            r->launches[i].workspace = (char *)r->host[o->attributes.host] + o->attributes.host_offset;
+    }
+}
+
+bool run_create(const program *p, world *w, device *d, const device_memory *arena, const run_settings *settings,
+                run **created, error *e) {
+    run *r = memory_allocate(1, sizeof *r);
+    *r = (run){.p = p, .d = d, .arena = *arena};
+    number_collectives(r);
+    find_awaited(r);
+    make_host_buffers(r);
+    make_launches(r);
+    int32_t count = 0;
+    collective *list = list_collectives(p, &settings->mesh, r->names, &count);
+    const bool opened = collectives_open(w, d, arena, list, count, settings->transport, settings->timeout_seconds,
+                                         &r->comm, e);
+    free(list);
+    if (!opened) {
+        run_destroy(r);
+        return false;
+    }
+    *created = r;
+    return true;
+}
+
+void run_destroy(run *r) {
+    if (r == NULL)
+        return;
+    if (r->comm != NULL)
+        collectives_close(r->comm);
+    for (int b = 0; b < HOST_BUFFER_COUNT; b++)
+        free(r->host[b]);
+    for (int32_t i = 0; i < r->name_count; i++)
+        free(r->names[i]);
+    free(r->names);
+    free(r->launches);
+    free(r->collective);
+    free(r->awaited);
+    free(r);
+}
+
+/* ---- execution ---- */
+
+/* Makes operation `o` start after operation `other`. */
+static bool wait_for(run *r, const operation *o, int32_t other, bool released, error *e) {
+    const int32_t collective = r->collective[other];
+    if (collective < 0) {
+        r->d->functions->wait(r->d, (int)o->stream, other);
+        return true;
+    }
+    return collectives_complete(r->comm, collective, e) &&
+           (!released || collectives_release(r->comm, collective, e));
+}
+
+static bool execute(run *r, int32_t i, error *e) {
+    const operation *o = &r->p->operations[i];
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (o->wait[s] != NO_OPERATION && !wait_for(r, o, o->wait[s], o->released >> s & 1, e))
+            return false;
+    if (r->collective[i] >= 0) {
+        collectives_issue(r->comm, r->collective[i]);
+        return true;
+    }
+    r->d->functions->launch(r->d, (int)o->stream, &r->launches[i]);
+    if (r->awaited[i])
+        r->d->functions->record(r->d, (int)o->stream, i);
+    collectives_poll(r->comm);
+    return true;
+}
+
+bool run_step(run *r, error *e) {
+    for (int32_t i = 0; i < r->p->operation_count; i++)
+        if (!execute(r, i, e))
+            return false;
+    if (!collectives_finish(r->comm, e))
+        return false;
+    r->d->functions->synchronize(r->d);
+    return true;
+}
+
+void *run_host(run *r, host_buffer which, size_t *bytes) {
+    *bytes = r->host_bytes[which];
+    return r->host[which];
+}
+
+static char *address(const run *r, tensor_id t, int64_t offset, int64_t bytes) {
+    const tensor *x = &r->p->tensors[t];
+    check(offset >= 0 && bytes >= 0 && offset + bytes <= x->bytes, "bytes outside tensor %s", x->name);
+    return (char *)r->arena.base + x->address + offset;
+}
+
+void run_write(run *r, tensor_id t, int64_t offset, const void *host, int64_t bytes) {
+    r->d->functions->write(r->d, address(r, t, offset, bytes), host, (size_t)bytes);
+}
+
+void run_read(run *r, tensor_id t, int64_t offset, void *host, int64_t bytes) {
+    r->d->functions->read(r->d, host, address(r, t, offset, bytes), (size_t)bytes);
+}
+
+void run_fail(run *r, const error *e) {
+    collectives_fail(r->comm, e);
+}
+
+collectives_times run_communication(run *r) {
+    return collectives_spent(r->comm, true);
+}

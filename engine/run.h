@@ -1,0 +1,49 @@
+/* Executes a step program on a device: the only executor there is. It walks the list in order, makes each operation's
+ * waits, and launches it; a collective is issued at its place and completed at its first waiter. Launches are prepared
+ * once; a step allocates nothing. */
+#ifndef FSDP_ENGINE_RUN_H
+#define FSDP_ENGINE_RUN_H
+
+#include "comm/collectives.h"
+#include "engine/step.h"
+
+/* How the ranks are grouped. A shard group is ranks kG .. kG + G-1. */
+typedef struct mesh {
+    int rank, ranks, group_size;
+} mesh;
+
+typedef struct run run;
+
+typedef struct run_settings {
+    mesh mesh;
+    transport transport;
+    double timeout_seconds; /* for one collective */
+} run_settings;
+
+/* Bytes of workspace inside the arena, behind p->arena_bytes, that the program's collectives need. */
+int64_t run_workspace(const program *p, const world *w, const run_settings *settings);
+
+/* Prepares a placed program with derived waits. The program, the device and the arena belong to the caller and outlive
+ * the run; several runs may share an arena (training and validation). Collective over the world. */
+bool run_create(const program *p, world *w, device *d, const device_memory *arena, const run_settings *settings,
+                run **created, error *e);
+void run_destroy(run *r);
+
+/* Host memory that the program copies in from, or out to; *bytes is its size, 0 when the program has none of it. Filled
+ * before run_step, read after it. */
+void *run_host(run *r, host_buffer which, size_t *bytes);
+
+/* One step. False: a collective failed (a peer is gone, late, or has failed itself). */
+bool run_step(run *r, error *e);
+
+/* For start-up and saving: host copies of a whole tensor or a run of its bytes. */
+void run_write(run *r, tensor_id t, int64_t offset, const void *host, int64_t bytes);
+void run_read(run *r, tensor_id t, int64_t offset, void *host, int64_t bytes);
+
+/* Fails on behalf of this rank: the others' waits return. */
+void run_fail(run *r, const error *e);
+
+/* Seconds waited for other ranks and spent moving bytes since the last call. */
+collectives_times run_communication(run *r);
+
+#endif

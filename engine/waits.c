@@ -1,0 +1,163 @@
+#include "engine/waits.h"
+
+#include "engine/checked.h"
+#include "engine/lifetime.h"
+
+#include <stdlib.h>
+
+/* What has happened to a storage so far: the latest operation on each stream that wrote it, accessed it, or, as a
+ * collective, let other ranks read it. */
+typedef struct history {
+    int32_t written[STREAM_COUNT], accessed[STREAM_COUNT], lent[STREAM_COUNT];
+} history;
+
+/* What an operation must wait for, or what is known to have happened when it starts. */
+typedef struct clock {
+    int32_t done[STREAM_COUNT], released[STREAM_COUNT];
+} clock;
+
+static bool is_collective(operation_kind kind) {
+    return kind == OPERATION_ALL_GATHER || kind == OPERATION_REDUCE_SCATTER || kind == OPERATION_ALL_REDUCE;
+}
+
+static void later(int32_t *into, const int32_t *from) {
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (from[s] > into[s])
+            into[s] = from[s];
+}
+
+static void clear(int32_t *positions) {
+    for (int s = 0; s < STREAM_COUNT; s++)
+        positions[s] = NO_OPERATION;
+}
+
+/* Everything that a writer of these bytes must come after. */
+static void after_all_access(clock *need, const history *h) {
+    later(need->done, h->accessed);
+    later(need->released, h->lent);
+}
+
+/* The first access to a storage comes after all that happened to earlier occupants of its bytes. */
+static void after_earlier_occupants(const program *p, const lifetime *lives, const history *histories, tensor_id s,
+                                    clock *need) {
+    const int64_t begin = p->tensors[s].address, end = begin + lives[s].bytes;
+    for (tensor_id t = 0; t < p->tensor_count; t++) {
+        if (lives[t].storage != t || t == s || lives[t].last == NO_OPERATION || lives[t].last >= lives[s].first)
+            continue;
+        const int64_t other = p->tensors[t].address;
+        if (other < end && begin < other + lives[t].bytes)
+            after_all_access(need, &histories[t]);
+    }
+}
+
+static void read_needs(const program *p, const lifetime *lives, const history *histories, tensor_id t, clock *need) {
+    (void)p;
+    if (t != NO_TENSOR)
+        later(need->done, histories[lives[t].storage].written);
+}
+
+static void write_needs(const program *p, const lifetime *lives, const history *histories, tensor_id t,
+                        int32_t position, clock *need) {
+    if (t == NO_TENSOR)
+        return;
+    const tensor_id s = lives[t].storage;
+    if (lives[s].first == position && !p->tensors[s].persistent)
+        after_earlier_occupants(p, lives, histories, s, need);
+    after_all_access(need, &histories[s]);
+}
+
+static void record_read(const lifetime *lives, history *histories, tensor_id t, const operation *o, int32_t position) {
+    if (t == NO_TENSOR)
+        return;
+    history *h = &histories[lives[t].storage];
+    h->accessed[o->stream] = position;
+    if (is_collective(o->kind))
+        h->lent[o->stream] = position;
+}
+
+static void record_write(const lifetime *lives, history *histories, tensor_id t, const operation *o,
+                         int32_t position) {
+    if (t == NO_TENSOR)
+        return;
+    history *h = &histories[lives[t].storage];
+    h->accessed[o->stream] = h->written[o->stream] = position;
+    if (o->kind == OPERATION_ALL_REDUCE) /* its second half: other ranks read the slice that this rank has summed */
+        h->lent[o->stream] = position;
+}
+
+/* Turns needs into waits that are not known already, and learns from what is waited for. */
+static void settle(program *p, int32_t position, const clock *need, clock *known, const clock *at_start) {
+    operation *o = &p->operations[position];
+    clock learned = *known;
+    for (int s = 0; s < STREAM_COUNT; s++) {
+        o->wait[s] = NO_OPERATION;
+        if ((int)o->stream != s && need->done[s] > known->done[s])
+            o->wait[s] = need->done[s];
+        if (need->released[s] > known->released[s]) {
+            o->wait[s] = o->wait[s] > need->released[s] ? o->wait[s] : need->released[s];
+            o->released |= 1u << s;
+            learned.released[s] = o->wait[s] > learned.released[s] ? o->wait[s] : learned.released[s];
+        }
+        if (o->wait[s] == NO_OPERATION)
+            continue;
+        learned.done[s] = o->wait[s] > learned.done[s] ? o->wait[s] : learned.done[s];
+        later(learned.done, at_start[o->wait[s]].done);
+        later(learned.released, at_start[o->wait[s]].released);
+    }
+    for (int s = 0; s < STREAM_COUNT; s++) /* a wait on one stream may imply another found before it */
+        if (o->wait[s] != NO_OPERATION && !(o->released >> s & 1))
+            for (int other = 0; other < STREAM_COUNT; other++)
+                if (other != s && o->wait[other] != NO_OPERATION &&
+                    at_start[o->wait[other]].done[s] >= o->wait[s]) {
+                    o->wait[s] = NO_OPERATION;
+                    break;
+                }
+    *known = learned;
+}
+
+void waits_derive(program *p) {
+    lifetime *lives = lifetimes_of(p);
+    history *histories = memory_allocate((size_t)p->tensor_count, sizeof *histories);
+    clock *at_start = memory_allocate((size_t)p->operation_count, sizeof *at_start);
+    clock known[STREAM_COUNT];
+    for (int s = 0; s < STREAM_COUNT; s++) {
+        clear(known[s].done);
+        clear(known[s].released);
+    }
+    for (tensor_id t = 0; t < p->tensor_count; t++) {
+        clear(histories[t].written);
+        clear(histories[t].accessed);
+        clear(histories[t].lent);
+    }
+    for (int32_t i = 0; i < p->operation_count; i++) {
+        operation *o = &p->operations[i];
+        clock need;
+        clear(need.done);
+        clear(need.released);
+        o->released = 0;
+        for (int k = 0; k < OPERATION_INPUTS; k++)
+            read_needs(p, lives, histories, o->in[k], &need);
+        for (int k = 0; k < OPERATION_OUTPUTS; k++)
+            write_needs(p, lives, histories, o->out[k], i, &need);
+        write_needs(p, lives, histories, o->workspace, i, &need);
+        settle(p, i, &need, &known[o->stream], at_start);
+        at_start[i] = known[o->stream];
+        at_start[i].done[o->stream] = i; /* whoever waits for i knows that its stream got this far */
+        for (int k = 0; k < OPERATION_INPUTS; k++)
+            record_read(lives, histories, o->in[k], o, i);
+        for (int k = 0; k < OPERATION_OUTPUTS; k++)
+            record_write(lives, histories, o->out[k], o, i);
+        record_write(lives, histories, o->workspace, o, i);
+    }
+    free(at_start);
+    free(histories);
+    free(lives);
+}
+
+int32_t waits_count(const program *p) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < p->operation_count; i++)
+        for (int s = 0; s < STREAM_COUNT; s++)
+            count += p->operations[i].wait[s] != NO_OPERATION;
+    return count;
+}

@@ -1,0 +1,325 @@
+#include "shard/schedule.h"
+
+#include "engine/checked.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A run of compute operations of one unit; positions count through all passes: pass * operations + operation. */
+typedef struct turn {
+    int32_t unit;
+    int64_t first;     /* position of its first operation */
+    int64_t pass;
+    bool reads;        /* uses the unit's parameters */
+    tensor_id whole;   /* the gathered parameters that it reads, once they are gathered */
+    int64_t same_as;   /* turn whose gathered parameters it uses: its own number, or an earlier one */
+} turn;
+
+typedef struct scheduler {
+    const program *micro;
+    const parameter_list *list;
+    const flat_layout *layout;
+    const schedule_settings *settings;
+    step *step;
+    program *p;
+    turn *turns;
+    int64_t turn_count, current; /* the turn of the operation being written */
+    int64_t gathered;            /* turns before this number have had their gathers issued */
+    int64_t pass;
+    tensor_id *map;              /* [micro tensors]: their tensor in this pass */
+    tensor_id *flat_gradient;    /* [units]: in this pass */
+    int32_t *last_write;         /* [units]: micro operation that writes the unit's gradient last; NO_OPERATION */
+} scheduler;
+
+static tensor_id named_tensor(scheduler *s, const char *what, int32_t unit, tensor_role role, int64_t elements) {
+    char *name = memory_format("%s.%s", s->micro->unit_names[unit], what);
+    tensor_id t = program_tensor(s->p, name, role, DTYPE_F32, 1, &elements);
+    s->p->tensors[t].unit = unit;
+    free(name);
+    return t;
+}
+
+/* ---- persistent tensors ---- */
+
+static void persistent_tensors(scheduler *s) {
+    step *made = s->step;
+    for (int32_t u = 0; u < made->units; u++)
+        made->master[u] = named_tensor(s, "master", u, ROLE_MASTER, s->layout->units[u].shard);
+    for (int32_t u = 0; u < made->units && s->settings->optimizer; u++) {
+        made->first_moment[u] = named_tensor(s, "first_moment", u, ROLE_MOMENT, s->layout->units[u].shard);
+        made->second_moment[u] = named_tensor(s, "second_moment", u, ROLE_MOMENT, s->layout->units[u].shard);
+    }
+    if (s->settings->optimizer)
+        made->update_count = program_tensor(s->p, "update_count", ROLE_MOMENT, DTYPE_F64, 1, (int64_t[]){1});
+    for (tensor_id t = 0; t < s->micro->tensor_count; t++) {
+        const tensor *x = &s->micro->tensors[t];
+        if (x->role == ROLE_CONSTANT)
+            s->map[t] = program_tensor(s->p, x->name, ROLE_CONSTANT, x->type, OPERAND_DIMENSIONS, x->shape);
+    }
+}
+
+static void contribution_tensor(scheduler *s) {
+    int64_t column = 0;
+    for (int32_t u = 0; u < s->step->units && s->settings->optimizer; u++)
+        column += s->layout->units[u].per_rank;
+    s->step->loss_column = column;
+    const int64_t columns = column + s->settings->passes;
+    s->step->contributions = program_tensor(s->p, "contributions", ROLE_RESULT, DTYPE_F64, 1, &columns);
+}
+
+/* ---- turns ---- */
+
+static bool reads_parameters(const program *micro, const operation *o) {
+    for (int k = 0; k < OPERATION_INPUTS; k++)
+        if (o->in[k] != NO_TENSOR && micro->tensors[o->in[k]].role == ROLE_PARAMETER)
+            return true;
+    return false;
+}
+
+static void find_turns(scheduler *s) {
+    const int64_t count = s->micro->operation_count;
+    s->turns = memory_allocate((size_t)(s->settings->passes * count), sizeof *s->turns);
+    for (int64_t pass = 0; pass < s->settings->passes; pass++)
+        for (int64_t i = 0; i < count; i++) {
+            const operation *o = &s->micro->operations[i];
+            if (o->stream != STREAM_COMPUTE)
+                continue;
+            turn *now = s->turn_count > 0 ? &s->turns[s->turn_count - 1] : NULL;
+            if (now == NULL || now->unit != o->unit || now->pass != pass) {
+                now = &s->turns[s->turn_count];
+                *now = (turn){o->unit, pass * count + i, pass, false, NO_TENSOR, s->turn_count};
+                s->turn_count++;
+            }
+            now->reads |= reads_parameters(s->micro, o);
+        }
+}
+
+/* A tied root is whole from the embedding until the head: its turns in a pass share the first one's gather. */
+static void share_root(scheduler *s) {
+    int64_t first = -1;
+    for (int64_t t = 0; t < s->turn_count; t++) {
+        if (s->turns[t].unit != 0 || !s->turns[t].reads)
+            continue;
+        if (first >= 0 && s->turns[first].pass == s->turns[t].pass)
+            s->turns[t].same_as = first;
+        else
+            first = t;
+    }
+}
+
+static void gather(scheduler *s, int64_t index) {
+    turn *t = &s->turns[index];
+    if (!t->reads || t->same_as != index)
+        return;
+    operation o = operation_make(OPERATION_ALL_GATHER, PHASE_FORWARD, t->unit);
+    o.stream = STREAM_GATHER;
+    o.pass = (int32_t)t->pass;
+    o.phase = s->micro->operations[t->first % s->micro->operation_count].phase;
+    o.attributes.group = GROUP_SHARD;
+    o.in[0] = s->step->master[t->unit];
+    o.out[0] = t->whole = named_tensor(s, "gathered", t->unit, ROLE_GATHERED, s->layout->units[t->unit].whole);
+    program_append(s->p, &o);
+}
+
+/* A new turn begins: issues the gathers of the turns up to `prefetch` ahead. */
+static void begin_turn(scheduler *s, int64_t index) {
+    s->current = index;
+    const int64_t until = minimum(index + s->settings->prefetch + 1, s->turn_count);
+    for (; s->gathered < until; s->gathered++)
+        if (s->layout->group_size > 1)
+            gather(s, s->gathered);
+        else
+            s->turns[s->gathered].whole = s->step->master[s->turns[s->gathered].unit];
+}
+
+/* ---- tensors of a pass ---- */
+
+static bool reduces_each(const scheduler *s) {
+    return s->layout->group_size > 1;
+}
+
+/* A parameter or its gradient as a view of its unit's flat tensor. */
+static tensor_id view_in_flat(scheduler *s, tensor_id flat, const tensor *x) {
+    const int64_t offset = s->layout->offsets[x->parameter] * dtype_bytes(x->type);
+    tensor_id t = program_view(s->p, x->name, flat, offset, OPERAND_DIMENSIONS, x->shape);
+    s->p->tensors[t].parameter = x->parameter;
+    s->p->tensors[t].role = x->role;
+    return t;
+}
+
+static tensor_id flat_gradient(scheduler *s, int32_t unit) {
+    if (s->flat_gradient[unit] == NO_TENSOR) {
+        const bool final = s->settings->ranks == 1;
+        s->flat_gradient[unit] =
+            named_tensor(s, final ? "gradient_shard" : "flat_gradient", unit,
+                         final ? ROLE_GRADIENT_SHARD : ROLE_FLAT_GRADIENT, s->layout->units[unit].whole);
+    }
+    return s->flat_gradient[unit];
+}
+
+static tensor_id mapped(scheduler *s, tensor_id t) {
+    if (t == NO_TENSOR)
+        return NO_TENSOR;
+    const tensor *x = &s->micro->tensors[t];
+    if (x->role == ROLE_PARAMETER)
+        return view_in_flat(s, s->turns[s->turns[s->current].same_as].whole, x);
+    if (s->map[t] != NO_TENSOR)
+        return s->map[t];
+    if (x->role == ROLE_GRADIENT)
+        s->map[t] = view_in_flat(s, flat_gradient(s, x->unit), x);
+    else if (x->role == ROLE_RESULT)
+        s->map[t] = program_view(s->p, x->name, s->step->contributions,
+                                 (s->step->loss_column + s->pass) * dtype_bytes(DTYPE_F64), 1, x->shape);
+    else if (x->base != NO_TENSOR)
+        s->map[t] = program_view(s->p, x->name, mapped(s, x->base), x->offset, OPERAND_DIMENSIONS, x->shape);
+    else
+        s->map[t] = program_tensor(s->p, x->name, x->role, x->type, OPERAND_DIMENSIONS, x->shape);
+    return s->map[t];
+}
+
+/* Forgets the tensors of the last pass; what outlives it stays. */
+static void begin_pass(scheduler *s, int64_t pass) {
+    s->pass = pass;
+    for (tensor_id t = 0; t < s->micro->tensor_count; t++) {
+        const tensor_role role = s->micro->tensors[t].role;
+        const bool stays = role == ROLE_CONSTANT || (role == ROLE_GRADIENT && !reduces_each(s)) ||
+                           (s->map[t] != NO_TENSOR && s->map[t] == s->step->scalars);
+        if (!stays)
+            s->map[t] = NO_TENSOR;
+    }
+    for (int32_t u = 0; u < s->step->units && reduces_each(s); u++)
+        s->flat_gradient[u] = NO_TENSOR;
+}
+
+/* ---- operations of a pass ---- */
+
+/* In later passes what was overwritten is added to, and what was filled needs no second fill. */
+static bool accumulate_over_passes(const scheduler *s, const operation *micro, operation *o) {
+    if (s->pass == 0 || reduces_each(s))
+        return true;
+    for (int k = 0; k < OPERATION_OUTPUTS; k++)
+        if (micro->out[k] != NO_TENSOR && s->micro->tensors[micro->out[k]].role == ROLE_GRADIENT) {
+            if (o->kind == OPERATION_FILL)
+                return false;
+            o->accumulate |= 1u << k;
+        }
+    return true;
+}
+
+static void host_place(const scheduler *s, operation *o) {
+    const tensor *x = &s->p->tensors[o->out[0]];
+    o->attributes.host_offset = o->attributes.host == HOST_SCALARS ? 0 : s->pass * x->bytes;
+}
+
+static void write_operation(scheduler *s, const operation *micro) {
+    operation o = *micro;
+    o.pass = (int32_t)s->pass;
+    if (!accumulate_over_passes(s, micro, &o))
+        return;
+    if (o.kind == OPERATION_COPY_IN && o.attributes.host == HOST_SCALARS && s->pass > 0)
+        return; /* one for all passes */
+    for (int k = 0; k < OPERATION_INPUTS; k++)
+        o.in[k] = mapped(s, micro->in[k]);
+    for (int k = 0; k < OPERATION_OUTPUTS; k++)
+        o.out[k] = mapped(s, micro->out[k]);
+    if (o.kind == OPERATION_COPY_IN)
+        host_place(s, &o);
+    if (o.kind == OPERATION_COPY_IN && o.attributes.host == HOST_SCALARS)
+        s->step->scalars = o.out[0];
+    program_append(s->p, &o);
+}
+
+/* The unit's flat gradient is complete for this pass: sums it over the ranks. */
+static void reduce(scheduler *s, int32_t unit) {
+    const bool each = reduces_each(s);
+    if (s->settings->ranks == 1)
+        s->step->gradient[unit] = s->flat_gradient[unit];
+    if (s->settings->ranks == 1 || (!each && s->pass + 1 < s->settings->passes))
+        return;
+    operation o = operation_make(each ? OPERATION_REDUCE_SCATTER : OPERATION_ALL_REDUCE, PHASE_BACKWARD, unit);
+    o.stream = STREAM_REDUCE;
+    o.pass = (int32_t)s->pass;
+    o.attributes.group = each ? GROUP_SHARD : GROUP_REPLICA;
+    o.in[0] = s->flat_gradient[unit];
+    if (s->step->gradient[unit] == NO_TENSOR)
+        s->step->gradient[unit] =
+            named_tensor(s, "gradient_shard", unit, ROLE_GRADIENT_SHARD, s->layout->units[unit].shard);
+    else
+        o.accumulate = 1;
+    o.out[0] = s->step->gradient[unit];
+    program_append(s->p, &o);
+}
+
+static void write_pass(scheduler *s, int64_t pass) {
+    const int32_t count = s->micro->operation_count;
+    begin_pass(s, pass);
+    for (int32_t i = 0; i < count; i++) {
+        const int64_t next = s->gathered == 0 ? 0 : s->current + 1;
+        if (next < s->turn_count && s->turns[next].first == pass * count + i)
+            begin_turn(s, next);
+        write_operation(s, &s->micro->operations[i]);
+        for (int32_t u = 0; u < s->step->units; u++)
+            if (s->last_write[u] == i)
+                reduce(s, u);
+    }
+}
+
+static void find_last_writes(scheduler *s) {
+    for (int32_t u = 0; u < s->step->units; u++)
+        s->last_write[u] = NO_OPERATION;
+    for (int32_t i = 0; i < s->micro->operation_count; i++)
+        for (int k = 0; k < OPERATION_OUTPUTS; k++) {
+            const tensor_id t = s->micro->operations[i].out[k];
+            if (t != NO_TENSOR && s->micro->tensors[t].role == ROLE_GRADIENT)
+                s->last_write[s->micro->tensors[t].unit] = i;
+        }
+}
+
+static tensor_id *no_tensors(int32_t count) {
+    tensor_id *ids = memory_allocate((size_t)count, sizeof *ids);
+    for (int32_t i = 0; i < count; i++)
+        ids[i] = NO_TENSOR;
+    return ids;
+}
+
+static step *step_create(const program *micro, const schedule_settings *settings) {
+    step *made = memory_allocate(1, sizeof *made);
+    const int32_t units = micro->unit_count;
+    *made = (step){.program = program_create(units, (const char *const *)micro->unit_names),
+                   .units = units,
+                   .passes = settings->passes,
+                   .ranks = settings->ranks,
+                   .master = no_tensors(units),
+                   .first_moment = no_tensors(units),
+                   .second_moment = no_tensors(units),
+                   .gradient = no_tensors(units),
+                   .update_count = NO_TENSOR,
+                   .scalars = NO_TENSOR,
+                   .contributions = NO_TENSOR};
+    return made;
+}
+
+step *shard_schedule(const program *micro, const parameter_list *list, const flat_layout *layout,
+                     const schedule_settings *settings) {
+    scheduler s = {.micro = micro,
+                   .list = list,
+                   .layout = layout,
+                   .settings = settings,
+                   .step = step_create(micro, settings),
+                   .map = no_tensors(micro->tensor_count),
+                   .flat_gradient = no_tensors(micro->unit_count),
+                   .last_write = memory_allocate((size_t)micro->unit_count, sizeof(int32_t))};
+    s.p = s.step->program;
+    persistent_tensors(&s);
+    contribution_tensor(&s);
+    find_turns(&s);
+    share_root(&s);
+    find_last_writes(&s);
+    for (int64_t pass = 0; pass < settings->passes; pass++)
+        write_pass(&s, pass);
+    free(s.turns);
+    free(s.map);
+    free(s.flat_gradient);
+    free(s.last_write);
+    return s.step;
+}
