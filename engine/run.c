@@ -176,13 +176,13 @@ void run_destroy(run *r) {
 
 /* Makes operation `o` start after operation `other`. */
 static bool wait_for(run *r, const operation *o, int32_t other, bool released, error *e) {
-    const int32_t collective = r->collective[other];
-    if (collective < 0) {
+    const int32_t number = r->collective[other];
+    if (number < 0) {
         r->d->functions->wait(r->d, (int)o->stream, other);
         return true;
     }
-    return collectives_complete(r->comm, collective, e) &&
-           (!released || collectives_release(r->comm, collective, e));
+    return collectives_complete(r->comm, number, e) &&
+           (!released || collectives_release(r->comm, number, e));
 }
 
 static bool execute(run *r, int32_t i, error *e) {
