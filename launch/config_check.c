@@ -1,0 +1,77 @@
+/* What several keys, and keys and ranks, say together. */
+#include "engine/checked.h"
+#include "launch/config.h"
+#include "launch/config_suggest.h"
+
+static bool check_batch(const config *c, int ranks, error *e) {
+    const config_train *t = &c->train;
+    char values[SUGGESTION];
+    int64_t pass = t->micro_batch * ranks, step_tokens, all_tokens;
+    if (t->sequence > c->model.context)
+        return config_refuse(c, &t->sequence, e, "longer than the model's context, %lld", (long long)c->model.context);
+    if (t->micro_batch > INT32_MAX / t->sequence)
+        return config_refuse(c, &t->micro_batch, e, "with sequence %lld these are more than %d tokens in a pass",
+                             (long long)t->sequence, INT32_MAX);
+    if (t->global_batch % pass != 0)
+        return config_refuse(c, &t->global_batch, e, "not a multiple of micro_batch %lld x %d ranks; %s",
+                             (long long)t->micro_batch, ranks, suggest_multiples(t->global_batch, pass, values));
+    if (!checked_multiply(t->global_batch, t->sequence, &step_tokens) ||
+        !checked_multiply(step_tokens, t->steps, &all_tokens))
+        return config_refuse(c, &t->steps, e, "steps * global_batch * sequence does not fit in 64 bits");
+    return true;
+}
+
+static bool check_validation(const config *c, error *e) {
+    const config_data *d = &c->data;
+    bool fraction = d->validation_fraction > 0, files = d->validation.count > 0;
+    if (files && fraction)
+        return config_refuse(c, &d->validation_fraction, e, "[data] validation is given too; give one of the two");
+    if (c->train.validate_every > 0 && !files && !fraction)
+        return config_refuse(c, &c->train.validate_every, e,
+                             "nothing to validate on; give [data] validation or validation_fraction");
+    return true;
+}
+
+static bool check_optimizer(const config *c, error *e) {
+    const config_optimizer *o = &c->optimizer;
+    if (o->minimum_learning_rate > o->learning_rate)
+        return config_refuse(c, &o->minimum_learning_rate, e, "above learning_rate %g", o->learning_rate);
+    return true;
+}
+
+/* A strategy is three settings. An explicit key wins, as far as the combination is built. */
+typedef struct strategy_settings {
+    const char *name;
+    bool sharded;
+    int keep_gathered, reduce_every;
+} strategy_settings;
+
+static const strategy_settings strategies[] = {
+    [CONFIG_FULL] = {"full", true, CONFIG_NO, CONFIG_EACH},
+    [CONFIG_GRADIENTS] = {"gradients", true, CONFIG_YES, CONFIG_EACH},
+    [CONFIG_OPTIMIZER] = {"optimizer", true, CONFIG_YES, CONFIG_LAST},
+    [CONFIG_NONE] = {"none", false, CONFIG_YES, CONFIG_LAST},
+};
+
+static bool resolve_strategy(config *c, int ranks, error *e) {
+    config_shard *s = &c->shard;
+    const strategy_settings *implied = &strategies[s->strategy];
+    int group = implied->sharded ? ranks : 1;
+    if (config_given(c, &s->group) && s->group != group)
+        return config_refuse(c, &s->group, e, "not built yet with strategy = %s at %d ranks; built is %d",
+                             implied->name, ranks, group);
+    if (config_given(c, &s->keep_gathered) && s->keep_gathered != implied->keep_gathered)
+        return config_refuse(c, &s->keep_gathered, e, "not built yet with strategy = %s; built is %s", implied->name,
+                             implied->keep_gathered == CONFIG_YES ? "yes" : "no");
+    if (config_given(c, &s->reduce_every) && s->reduce_every != implied->reduce_every)
+        return config_refuse(c, &s->reduce_every, e, "not built yet with strategy = %s; built is %s", implied->name,
+                             implied->reduce_every == CONFIG_EACH ? "each" : "last");
+    s->group = group;
+    s->keep_gathered = implied->keep_gathered;
+    s->reduce_every = implied->reduce_every;
+    return true;
+}
+
+bool config_check(config *c, int ranks, error *e) {
+    return check_batch(c, ranks, e) && check_validation(c, e) && check_optimizer(c, e) && resolve_strategy(c, ranks, e);
+}

@@ -1,0 +1,158 @@
+#include "launch/metrics.h"
+
+#include "engine/checked.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct metrics {
+    char *path;
+    int file;
+};
+
+/* False with errno as it was, unless a file is in the way. */
+static bool is_folder(const char *path) {
+    struct stat status;
+    int reason = errno;
+    bool found = stat(path, &status) == 0;
+    errno = found ? ENOTDIR : reason;
+    return found && S_ISDIR(status.st_mode);
+}
+
+/* mkdir -p; false with errno set. */
+static bool make_folders(const char *path) {
+    char *text = memory_copy_string(path);
+    bool good = true;
+    for (char *slash = text; good && slash != NULL;) {
+        slash = strchr(slash + 1, '/');
+        if (slash != NULL)
+            *slash = '\0';
+        good = mkdir(text, 0777) == 0 || is_folder(text);
+        if (slash != NULL)
+            *slash = '/';
+    }
+    free(text);
+    return good;
+}
+
+static bool write_all(int file, const char *text, size_t length) {
+    while (length > 0) {
+        ssize_t written = write(file, text, length);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0)
+            return false;
+        text += written;
+        length -= (size_t)written;
+    }
+    return true;
+}
+
+/* A run that was killed may have left half a line: what follows starts on a line of its own. */
+static bool finish_last_line(int file) {
+    char last;
+    off_t end = lseek(file, 0, SEEK_END);
+    if (end <= 0 || pread(file, &last, 1, end - 1) != 1 || last == '\n')
+        return end >= 0;
+    return write_all(file, "\n", 1);
+}
+
+bool metrics_open(const char *folder, metrics **opened, error *e) {
+    if (!make_folders(folder))
+        return error_set(e, EXIT_USAGE, "[output] folder = %s: cannot make the folder: %s", folder, strerror(errno));
+    if (access(folder, W_OK | X_OK) != 0)
+        return error_set(e, EXIT_USAGE, "[output] folder = %s: cannot write there: %s", folder, strerror(errno));
+    char *path = memory_format("%s/metrics.jsonl", folder);
+    int file = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0 || !finish_last_line(file)) {
+        error_set(e, EXIT_USAGE, "%s: cannot open for writing: %s", path, strerror(errno));
+        if (file >= 0)
+            close(file);
+        free(path);
+        return false;
+    }
+    *opened = memory_allocate(1, sizeof **opened);
+    **opened = (metrics){path, file};
+    return true;
+}
+
+void metrics_close(metrics *m) {
+    if (m == NULL)
+        return;
+    close(m->file);
+    free(m->path);
+    free(m);
+}
+
+/* Writes the line with one write, and frees the object. */
+static bool write_event(metrics *m, json_t *event, error *e) {
+    char *text = json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    json_decref(event);
+    check(text != NULL, "an event of %s cannot be written as JSON", m->path);
+    size_t length = strlen(text);
+    text[length] = '\n'; /* in place of the ending zero: one write, one line */
+    bool good = write_all(m->file, text, length + 1);
+    free(text);
+    return good || error_set_own(e, EXIT_USAGE, "%s: cannot write: %s", m->path, strerror(errno));
+}
+
+static void add_number(json_t *event, const char *name, double value) {
+    json_object_set_new(event, name, isfinite(value) ? json_real(value) : json_null());
+}
+
+static void add_integer(json_t *event, const char *name, int64_t value) {
+    json_object_set_new(event, name, json_integer(value));
+}
+
+static json_t *new_event(const char *kind) {
+    json_t *event = json_object();
+    json_object_set_new(event, "event", json_string(kind));
+    return event;
+}
+
+bool metrics_start(metrics *m, json_t *fields, error *e) {
+    json_t *event = new_event("start");
+    json_object_update(event, fields);
+    json_decref(fields);
+    return write_event(m, event, e);
+}
+
+bool metrics_step(metrics *m, const step_report *report, error *e) {
+    json_t *event = new_event("step");
+    add_integer(event, "step", report->step);
+    add_number(event, "loss", report->loss);
+    add_number(event, "gradient_norm", report->gradient_norm);
+    add_number(event, "learning_rate", report->learning_rate);
+    add_integer(event, "tokens", report->tokens);
+    add_number(event, "seconds", report->seconds);
+    add_number(event, "tokens_per_second", report->tokens_per_second);
+    add_number(event, "tflops", report->tflops);
+    add_number(event, "mfu", report->mfu);
+    add_integer(event, "memory", report->memory);
+    return write_event(m, event, e);
+}
+
+bool metrics_validation(metrics *m, int64_t step, double loss, error *e) {
+    json_t *event = new_event("validation");
+    add_integer(event, "step", step);
+    add_number(event, "loss", loss);
+    return write_event(m, event, e);
+}
+
+bool metrics_end(metrics *m, end_reason reason, int64_t step, double seconds, const char *message, error *e) {
+    static const char *const names[] = {
+        [END_FINISHED] = "finished", [END_SIGNAL] = "signal", [END_ERROR] = "error"};
+    json_t *event = new_event("end");
+    json_object_set_new(event, "reason", json_string(names[reason]));
+    add_integer(event, "step", step);
+    add_number(event, "seconds", seconds);
+    json_t *text = message != NULL ? json_string(message) : NULL;
+    if (message != NULL)
+        json_object_set_new(event, "message", text != NULL ? text : json_null());
+    return write_event(m, event, e);
+}
