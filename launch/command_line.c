@@ -20,22 +20,23 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 static const char ranks_option[] = "--ranks";
 
 void command_line_help(FILE *out) {
-    fputs("Trains a transformer, its parameters, gradients and optimizer states sharded over the ranks of a job.\n"
-          "\n"
-          "  fsdp_train config.ini [section.key=value ...]     train; overrides win over the file\n"
-          "  mpirun -np N fsdp_train config.ini ...            the same on N ranks\n"
-          "  fsdp_train config.ini --plan [--ranks N]          print memory, program and operations; run nothing\n"
-          "  fsdp_train config.ini --validate                  validation loss of the model only\n"
-          "  fsdp_train --keys                                 every key of config.ini, its default, its meaning\n"
-          "  fsdp_train --version\n"
-          "\n"
-          "A config to start with: launch/configs/quickstart.ini. The run writes metrics.jsonl and model/ (a Hugging\n"
-          "Face folder) into [output] folder. SIGUSR1 saves the model and goes on; SIGINT and SIGTERM end the run after\n"
-          "the step, saved.\n"
-          "\n"
-          "Exit codes: 0 finished, 1 internal fault, 2 usage or config, 3 data, 4 checkpoint or model files,\n"
-          "5 launch, communication or device, 128+n ended by signal n after an orderly stop.\n",
-          out);
+    fputs(
+        "Trains a transformer, its parameters, gradients and optimizer states sharded over the ranks of a job.\n"
+        "\n"
+        "  fsdp_train config.ini [section.key=value ...]     train; overrides win over the file\n"
+        "  mpirun -np N fsdp_train config.ini ...            the same on N ranks\n"
+        "  fsdp_train config.ini --plan [--ranks N]          print memory, program and operations; run nothing\n"
+        "  fsdp_train config.ini --validate                  validation loss of the model only\n"
+        "  fsdp_train --keys                                 every key of config.ini, its default, its meaning\n"
+        "  fsdp_train --version\n"
+        "\n"
+        "A config to start with: launch/configs/quickstart.ini. The run writes metrics.jsonl and model/ (a Hugging\n"
+        "Face folder) into [output] folder. SIGUSR1 saves the model and goes on; SIGINT and SIGTERM end the run after\n"
+        "the step, saved.\n"
+        "\n"
+        "Exit codes: 0 finished, 1 internal fault, 2 usage or config, 3 data, 4 checkpoint or model files,\n"
+        "5 launch, communication or device, 128+n ended by signal n after an orderly stop.\n",
+        out);
 }
 
 static bool unknown_option(const char *option, error *e) {
@@ -45,8 +46,10 @@ static bool unknown_option(const char *option, error *e) {
     nearest_consider(option, ranks_option, &nearest);
     if (nearest != NULL)
         return error_set(e, EXIT_USAGE, "argument %s: unknown option; did you mean %s?", option, nearest);
-    return error_set(e, EXIT_USAGE, "argument %s: unknown option; accepted are --plan, --ranks N, --validate, --help, "
-                     "--version, --keys", option);
+    return error_set(e, EXIT_USAGE,
+                     "argument %s: unknown option; accepted are --plan, --ranks N, --validate, --help, "
+                     "--version, --keys",
+                     option);
 }
 
 static bool set_command(const char *option, command_line *line, error *e) {
@@ -54,8 +57,8 @@ static bool set_command(const char *option, command_line *line, error *e) {
         if (strcmp(option, commands[i].name) != 0)
             continue;
         if (line->command != COMMAND_TRAIN && line->command != commands[i].command)
-            return error_set(e, EXIT_USAGE, "argument %s: one of --plan, --validate, --help, --version, --keys at a time",
-                             option);
+            return error_set(e, EXIT_USAGE,
+                             "argument %s: one of --plan, --validate, --help, --version, --keys at a time", option);
         line->command = commands[i].command;
         return true;
     }

@@ -52,8 +52,8 @@ static char *list_names(const char *section) {
         bool first_of_section = i == 0 || strcmp(key->section, key[-1].section) != 0;
         if (section == NULL ? !first_of_section : strcmp(key->section, section) != 0)
             continue;
-        char *longer = memory_format("%s%s%s", list, *list == '\0' ? "" : ", ",
-                                     section == NULL ? key->section : key->name);
+        char *longer =
+            memory_format("%s%s%s", list, *list == '\0' ? "" : ", ", section == NULL ? key->section : key->name);
         free(list);
         list = longer;
     }

@@ -11,7 +11,8 @@ typedef struct shape_key {
     size_t in_config, in_shape;
 } shape_key;
 
-#define SHAPE_KEY(name) {offsetof(config, model.name), offsetof(model_shape, name)}
+#define SHAPE_KEY(name)                                                                                                \
+    { offsetof(config, model.name), offsetof(model_shape, name) }
 static const shape_key shape_keys[] = {
     SHAPE_KEY(layers),     SHAPE_KEY(width),        SHAPE_KEY(heads),      SHAPE_KEY(kv_heads),
     SHAPE_KEY(head_width), SHAPE_KEY(feed_forward), SHAPE_KEY(vocabulary), SHAPE_KEY(context),

@@ -15,9 +15,10 @@ static char *key_with_default(const config_key *key) {
 }
 
 void config_print_keys(FILE *out) {
-    fprintf(out, "Keys of config.ini, as overrides on the command line write them; in the file they stand in [section].\n"
-                 "After = is the default, in brackets what holds without one; then what is accepted; then the meaning.\n"
-                 "Whole numbers may end in K, M or G (powers of two). Lists are separated by blanks.\n");
+    fprintf(out,
+            "Keys of config.ini, as overrides on the command line write them; in the file they stand in [section].\n"
+            "After = is the default, in brackets what holds without one; then what is accepted; then the meaning.\n"
+            "Whole numbers may end in K, M or G (powers of two). Lists are separated by blanks.\n");
     for (int i = 0; i < config_key_count; i++) {
         const config_key *key = &config_keys[i];
         char *name = key_with_default(key), *accepted = config_value_accepted(key);

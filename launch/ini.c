@@ -117,7 +117,8 @@ static bool read_key(const char *path, int line, const char *text, ini_file *fil
     char *key = copy_trimmed(text, equals);
     ini_entry *entry = add_entry(file, line, file->entries[file->count - 1].section, key);
     if (!ini_split(equals + 1, true, &entry->words))
-        return error_set(e, EXIT_USAGE, "%s:%d: [%s] %s: a double quote is not closed", path, line, entry->section, key);
+        return error_set(e, EXIT_USAGE, "%s:%d: [%s] %s: a double quote is not closed", path, line, entry->section,
+                         key);
     return true;
 }
 

@@ -145,8 +145,7 @@ bool metrics_validation(metrics *m, int64_t step, double loss, error *e) {
 }
 
 bool metrics_end(metrics *m, end_reason reason, int64_t step, double seconds, const char *message, error *e) {
-    static const char *const names[] = {
-        [END_FINISHED] = "finished", [END_SIGNAL] = "signal", [END_ERROR] = "error"};
+    static const char *const names[] = {[END_FINISHED] = "finished", [END_SIGNAL] = "signal", [END_ERROR] = "error"};
     json_t *event = new_event("end");
     json_object_set_new(event, "reason", json_string(names[reason]));
     add_integer(event, "step", step);

@@ -15,9 +15,9 @@
 
 /* A step, for metrics and for the terminal. */
 typedef struct step_report {
-    int64_t step;             /* from 1 */
-    double loss;              /* mean over the global batch, before the update */
-    double gradient_norm;     /* before clipping */
+    int64_t step;         /* from 1 */
+    double loss;          /* mean over the global batch, before the update */
+    double gradient_norm; /* before clipping */
     double learning_rate;
     int64_t tokens;           /* trained on since the run's first step */
     double seconds;           /* the whole step without validation and saving */
