@@ -29,11 +29,24 @@ double rng_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
     return uniform_of(words[0], words[1]);
 }
 
-double rng_normal(uint64_t seed, uint64_t stream, uint64_t index) {
-    uint32_t words[4];
-    rng_words(seed, stream, index, words);
-    double radius = sqrt(-2.0 * log(uniform_of(words[0], words[1])));
-    return radius * cos(6.283185307179586477 * uniform_of(words[2], words[3]));
+/* Two normals from two words. The radius needs a uniform above zero, hence the half. */
+static void box_muller(uint32_t a, uint32_t b, float *pair) {
+    const float radius = sqrtf(-2.0f * logf(((float)(a >> 8) + 0.5f) * 0x1p-24f));
+    const float angle = 6.2831853f * ((float)(b >> 8) * 0x1p-24f);
+    pair[0] = radius * cosf(angle);
+    pair[1] = radius * sinf(angle);
+}
+
+void rng_normals(uint64_t seed, uint64_t stream, uint64_t first, uint64_t count, float *values) {
+    for (uint64_t at = first; at < first + count;) {
+        uint32_t words[4];
+        float four[4];
+        rng_words(seed, stream, at / 4, words);
+        box_muller(words[0], words[1], four);
+        box_muller(words[2], words[3], four + 2);
+        for (uint64_t lane = at % 4; lane < 4 && at < first + count; lane++, at++)
+            values[at - first] = four[lane];
+    }
 }
 
 /* The permutation's network must be one to one: a balanced Feistel network is, whatever its round function. */

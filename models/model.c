@@ -219,9 +219,12 @@ void model_initial_values(const model *m, int32_t index, uint64_t seed, int64_t 
     double deviation = m->shape.initialisation;
     if (p->initial == INITIAL_RESIDUAL)
         deviation /= sqrt(2.0 * (double)m->shape.layers);
-    for (int64_t i = 0; i < count; i++)
-        if (p->initial == INITIAL_ONE || p->initial == INITIAL_ZERO)
+    if (p->initial == INITIAL_ONE || p->initial == INITIAL_ZERO) {
+        for (int64_t i = 0; i < count; i++)
             values[i] = p->initial == INITIAL_ONE ? 1.0f : 0.0f;
-        else
-            values[i] = (float)(deviation * rng_normal(seed, (uint64_t)index, (uint64_t)(first + i)));
+        return;
+    }
+    rng_normals(seed, (uint64_t)index, (uint64_t)first, (uint64_t)count, values);
+    for (int64_t i = 0; i < count; i++)
+        values[i] *= (float)deviation;
 }

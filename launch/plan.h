@@ -1,0 +1,38 @@
+/* All that is decided before memory is allocated: the step programs of this rank, checked and placed.
+ *
+ * Made from config, model and world size alone, so that --plan can make the plan of any rank of any job without
+ * starting it. */
+#ifndef FSDP_LAUNCH_PLAN_H
+#define FSDP_LAUNCH_PLAN_H
+
+#include "engine/run.h"
+#include "engine/step.h"
+#include "launch/config.h"
+#include "models/model.h"
+#include "shard/flat.h"
+
+typedef struct plan {
+    model *model;
+    flat_layout *layout;
+    mesh mesh;
+    int64_t passes;        /* micro-batches of a rank in a step */
+    step *train;           /* NULL when only validating */
+    step *validation;      /* NULL when the run does not validate */
+    int64_t arena_bytes;   /* the larger of the two programs, and the collectives' workspace behind it */
+} plan;
+
+typedef struct plan_wishes {
+    bool train, validation;
+} plan_wishes;
+
+/* The plan of world->rank; world may be made up (see comm/world.h) for --plan. The config must be checked. */
+plan *plan_create(const config *c, const model_shape *shape, const world *w, device *d, plan_wishes wishes);
+void plan_destroy(plan *p);
+
+run_settings plan_run_settings(const plan *p, const config *c);
+
+/* Prints model, sharding and memory by kind; with `program` every operation of the step as well. */
+void plan_print(const plan *p, const config *c, FILE *to);
+void plan_print_program(const plan *p, FILE *to);
+
+#endif

@@ -1,0 +1,66 @@
+/* The plan as people read it: what will be trained, who owns what, where the memory goes. */
+#include "launch/plan.h"
+
+#include "engine/place.h"
+#include "engine/waits.h"
+
+static void print_model(const plan *p, const config *c, FILE *to) {
+    const model_shape *s = &p->model->shape;
+    fprintf(to, "model        %s, %.1f million parameters: %lld layers, width %lld, %lld heads",
+            model_family_name(s->family), (double)p->model->list.elements / 1e6, (long long)s->layers,
+            (long long)s->width, (long long)s->heads);
+    if (s->kv_heads != s->heads)
+        fprintf(to, " (%lld key/value)", (long long)s->kv_heads);
+    fprintf(to, " of %lld, feed forward %lld, vocabulary %lld, %s head\n", (long long)s->head_width,
+            (long long)s->feed_forward, (long long)s->vocabulary, s->tied ? "tied" : "untied");
+    fprintf(to, "batch        %lld sequences of %lld tokens: %d ranks x %lld passes x micro-batches of %lld\n",
+            (long long)c->train.global_batch, (long long)c->train.sequence, p->mesh.ranks, (long long)p->passes,
+            (long long)c->train.micro_batch);
+    fprintf(to, "sharding     strategy %s: %lld units, shard group of %d, prefetch %lld\n",
+            p->mesh.group_size > 1 || p->mesh.ranks == 1 ? "full" : "none", (long long)p->model->list.unit_count,
+            p->mesh.group_size, (long long)c->shard.prefetch);
+}
+
+static double megabytes(int64_t bytes) {
+    return (double)bytes / 1e6;
+}
+
+static void print_peak(const program *x, const memory_profile *m, FILE *to) {
+    if (m->operation == NO_OPERATION)
+        return;
+    const operation *o = &x->operations[m->operation];
+    fprintf(to, "peak         at operation %d: %s %s of %s, micro-batch %d\n", m->operation, phase_name(o->phase),
+            operation_signature_of(o->kind)->name, o->unit == NO_UNIT ? "all units" : x->unit_names[o->unit],
+            o->pass);
+}
+
+static void print_memory(const plan *p, FILE *to) {
+    const program *x = p->train != NULL ? p->train->program : p->validation->program;
+    const memory_profile m = program_memory(x);
+    fprintf(to, "memory       per rank, at the step's peak\n");
+    for (int role = 0; role < ROLE_COUNT; role++)
+        if (m.bytes[role] > 0)
+            fprintf(to, "             %-20s %12.3f MB\n", tensor_role_name((tensor_role)role), megabytes(m.bytes[role]));
+    fprintf(to, "             %-20s %12.3f MB  (%lld bytes; lower bound %.3f MB)\n", "arena",
+            megabytes(p->arena_bytes), (long long)p->arena_bytes, megabytes(place_bound(x)));
+    print_peak(x, &m, to);
+}
+
+void plan_print(const plan *p, const config *c, FILE *to) {
+    print_model(p, c, to);
+    print_memory(p, to);
+    const program *x = p->train != NULL ? p->train->program : p->validation->program;
+    fprintf(to, "program      %d operations on %d streams, %d waits between streams\n", x->operation_count, STREAM_COUNT,
+            waits_count(x));
+}
+
+void plan_print_program(const plan *p, FILE *to) {
+    if (p->train != NULL) {
+        fprintf(to, "\ntraining step of rank %d (operation, stream, kind, outputs@address <- inputs)\n", p->mesh.rank);
+        program_print(p->train->program, to);
+    }
+    if (p->validation != NULL) {
+        fprintf(to, "\nvalidation step of rank %d\n", p->mesh.rank);
+        program_print(p->validation->program, to);
+    }
+}

@@ -1,0 +1,43 @@
+#include "launch/signals.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What a handler may touch; the one place in the program where a global variable cannot be avoided. */
+static volatile sig_atomic_t end_signal, save_wanted;
+
+static void on_end(int number) {
+    if (end_signal != 0)
+        _exit(128 + number);
+    end_signal = number;
+}
+
+static void on_save(int number) {
+    (void)number;
+    save_wanted = 1;
+}
+
+static void install(int number, void (*handler)(int)) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = handler;
+    action.sa_flags = SA_RESTART;
+    sigaction(number, &action, NULL);
+}
+
+void signals_install(void) {
+    install(SIGINT, on_end);
+    install(SIGTERM, on_end);
+    install(SIGUSR1, on_save);
+}
+
+int signals_end(void) {
+    return (int)end_signal;
+}
+
+bool signals_take_save(void) {
+    const bool wanted = save_wanted != 0;
+    save_wanted = 0;
+    return wanted;
+}
