@@ -1,0 +1,142 @@
+#include "shard/file.h"
+
+#include "engine/checked.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What the system calls say can differ from rank to rank (a full disk, a lost mount). */
+static bool failed(const char *what, const char *path, error *e) {
+    return error_set_own(e, EXIT_MODEL, "%s: cannot %s: %s", path, what, strerror(errno));
+}
+
+bool file_read_at(int descriptor, const char *path, void *to, size_t bytes, int64_t offset, error *e) {
+    char *next = to;
+    while (bytes > 0) {
+        ssize_t moved = pread(descriptor, next, bytes, offset);
+        if (moved < 0 && errno == EINTR)
+            continue;
+        if (moved < 0)
+            return failed("read", path, e);
+        if (moved == 0)
+            return error_set_own(e, EXIT_MODEL, "%s: ends at byte %lld, %zu bytes early; was it changed?", path,
+                                 (long long)offset, bytes);
+        next += moved;
+        offset += moved;
+        bytes -= (size_t)moved;
+    }
+    return true;
+}
+
+bool file_write_at(int descriptor, const char *path, const void *from, size_t bytes, int64_t offset, error *e) {
+    const char *next = from;
+    while (bytes > 0) {
+        ssize_t moved = pwrite(descriptor, next, bytes, offset);
+        if (moved < 0 && errno == EINTR)
+            continue;
+        if (moved < 0)
+            return failed("write", path, e);
+        next += moved;
+        offset += moved;
+        bytes -= (size_t)moved;
+    }
+    return true;
+}
+
+json_t *file_load_json(const char *path, error *e) {
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) {
+        error_set(e, EXIT_MODEL, "%s: cannot open: %s", path, strerror(errno));
+        return NULL;
+    }
+    json_error_t where;
+    json_t *top = json_loadfd(descriptor, JSON_REJECT_DUPLICATES, &where);
+    close(descriptor);
+    if (top == NULL)
+        error_set(e, EXIT_MODEL, "%s:%d: not valid JSON: %s", path, where.line, where.text);
+    else if (!json_is_object(top)) {
+        error_set(e, EXIT_MODEL, "%s: expected a JSON object", path);
+        json_decref(top);
+        top = NULL;
+    }
+    return top;
+}
+
+bool file_create(const char *path, const void *contents, size_t bytes, error *e) {
+    int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor < 0)
+        return failed("create", path, e);
+    bool fine = file_write_at(descriptor, path, contents, bytes, 0, e);
+    if (fine && fsync(descriptor) != 0)
+        fine = failed("sync", path, e);
+    if (close(descriptor) != 0 && fine)
+        fine = failed("close", path, e);
+    return fine;
+}
+
+bool file_copy(const char *from, const char *to, error *e) {
+    int descriptor = open(from, O_RDONLY | O_CLOEXEC);
+    struct stat status;
+    if (descriptor < 0 || fstat(descriptor, &status) != 0) {
+        failed("open", from, e);
+        if (descriptor >= 0)
+            close(descriptor);
+        return false;
+    }
+    size_t bytes = (size_t)status.st_size;
+    void *contents = memory_allocate(bytes, 1);
+    bool fine = file_read_at(descriptor, from, contents, bytes, 0, e) && file_create(to, contents, bytes, e);
+    free(contents);
+    close(descriptor);
+    return fine;
+}
+
+bool file_exists(const char *path) {
+    return access(path, F_OK) == 0;
+}
+
+bool folder_sync(const char *path, error *e) {
+    int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0)
+        return failed("open", path, e);
+    bool fine = fsync(descriptor) == 0 || failed("sync", path, e);
+    close(descriptor);
+    return fine;
+}
+
+char *folder_find_folder(const char *path) {
+    DIR *folder = opendir(path);
+    char *found = NULL;
+    for (struct dirent *entry; folder != NULL && found == NULL && (entry = readdir(folder)) != NULL;) {
+        struct stat status;
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode))
+            found = memory_copy_string(entry->d_name);
+    }
+    if (folder != NULL)
+        closedir(folder);
+    return found;
+}
+
+bool folder_remove(const char *path, error *e) {
+    DIR *folder = opendir(path);
+    if (folder == NULL)
+        return errno == ENOENT || failed("open", path, e);
+    bool fine = true;
+    for (struct dirent *entry; fine && (entry = readdir(folder)) != NULL;) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (unlinkat(dirfd(folder), entry->d_name, 0) != 0) {
+            char *name = memory_format("%s/%s", path, entry->d_name);
+            fine = failed("remove", name, e);
+            free(name);
+        }
+    }
+    closedir(folder);
+    return fine && (rmdir(path) == 0 || failed("remove", path, e));
+}
