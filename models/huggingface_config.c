@@ -73,7 +73,7 @@ static bool reals_survive(const json_t *value, int precision) {
     return true; /* lists in these files hold no reals that matter */
 }
 
-/* The fewest digits that lose nothing: 1e-05 instead of 1.0000000000000001e-05. */
+/* The fewest digits that lose nothing: 1e-5 instead of 1.0000000000000001e-5. */
 static char *config_text(const json_t *config) {
     int precision = 15;
     while (precision < 17 && !reals_survive(config, precision))

@@ -32,10 +32,17 @@ static bool failed(const char *what, const char *path, error *e) {
 
 /* The folder behind a symbolic link is the one to replace, so that the link survives. */
 static void set_names(huggingface_writer *w, const char *folder) {
-    char *real = realpath(folder, NULL);
-    w->final = real != NULL ? real : memory_copy_string(folder);
+    w->final = memory_copy_string(folder);
     for (size_t length = strlen(w->final); length > 1 && w->final[length - 1] == '/'; length--)
         w->final[length - 1] = '\0';
+    struct stat status;
+    if (lstat(w->final, &status) == 0 && S_ISLNK(status.st_mode)) {
+        char *real = realpath(w->final, NULL);
+        if (real != NULL) {
+            free(w->final);
+            w->final = real;
+        }
+    }
     w->temporary = memory_format("%s.incomplete", w->final);
     w->aside = memory_format("%s.replaced", w->final);
     char *copy = memory_copy_string(w->final);
