@@ -31,7 +31,6 @@ kernel_run KERNEL(cross_entropy_run);
 kernel_run KERNEL(add_run), KERNEL(fill_run);
 /* sums.c */
 kernel_run KERNEL(sum_run), KERNEL(granule_norm_run), KERNEL(step_result_run);
-kernel_workspace KERNEL(sum_workspace);
 /* adamw.c */
 kernel_run KERNEL(adamw_run);
 

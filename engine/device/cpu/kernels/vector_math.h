@@ -74,6 +74,18 @@ static inline void vector_store_part(float *to, int64_t count, vector v) {
         to[i] = lanes[i];
 }
 
+
+/* The first min(count, LANES) floats, so that one loop body serves whole vectors and a row's end. */
+static inline vector vector_load_up_to(const float *from, int64_t count, float rest) {
+    return __builtin_expect(count >= LANES, 1) ? vector_load(from) : vector_load_part(from, count, rest);
+}
+static inline void vector_store_up_to(float *to, int64_t count, vector v) {
+    if (__builtin_expect(count >= LANES, 1))
+        vector_store(to, v);
+    else
+        vector_store_part(to, count, v);
+}
+
 static inline vector vector_set(float value) {
     return value - (vector){0}; /* keeps the sign of zero */
 }
@@ -108,10 +120,14 @@ static inline double vector_double_sum_lanes(vector_double v) {
     return lanes[0];
 }
 
-/* DOUBLE_LANES floats, widened. */
-static inline vector_double vector_load_double(const float *from) {
-    vector_half half;
-    memcpy(&half, from, sizeof half);
+/* The first min(count, DOUBLE_LANES) floats, widened; zero in the other lanes. */
+static inline vector_double vector_load_double(const float *from, int64_t count) {
+    vector_half half = {0};
+    if (__builtin_expect(count >= DOUBLE_LANES, 1))
+        memcpy(&half, from, sizeof half);
+    else
+        for (int64_t i = 0; i < count; i++)
+            half[i] = from[i];
     return __builtin_convertvector(half, vector_double);
 }
 
