@@ -1,0 +1,328 @@
+/* fsdp_train: trains a transformer, sharded over ranks. The whole life of a run, from the command line to its end. */
+#include "engine/checked.h"
+#include "launch/command_line.h"
+#include "launch/machine.h"
+#include "launch/signals.h"
+#include "launch/train.h"
+#include "launch/weights.h"
+#include "models/huggingface.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a run holds; released in one place. */
+typedef struct session {
+    command_line line;
+    world world;
+    config *config;
+    model_shape shape;
+    device *device;
+    data *data;
+    plan *plan;
+    device_memory arena;
+    trainer trainer;
+} session;
+
+/* Room for the program, its libraries and their buffers beside the arena. */
+static const int64_t PROGRAM_BYTES = INT64_C(60) << 20;
+
+static void warn(const session *s, char *warning) {
+    if (warning != NULL && s->world.rank == 0)
+        fprintf(stderr, "fsdp_train: warning: %s\n", warning);
+    free(warning);
+}
+
+/* ---- what the user asked for ---- */
+
+/* The vocabulary that the tokenizer gives; a token file has none. */
+static int64_t tokenizer_vocabulary(const config *c) {
+    return c->data.format == CONFIG_FORMAT_AUTO || c->data.format == CONFIG_FORMAT_TEXT ? 256 : 0;
+}
+
+static bool read_settings(session *s, int ranks, error *e) {
+    model_shape from;
+    char *warning = NULL;
+    if (!config_read(s->line.config, s->line.overrides, s->line.override_count, &s->config, e))
+        return false;
+    const char *folder = s->config->model.from;
+    if (folder != NULL && !huggingface_read_shape(folder, &from, &warning, e))
+        return false;
+    warn(s, warning);
+    return config_resolve_model(s->config, folder != NULL ? &from : NULL, tokenizer_vocabulary(s->config), &s->shape,
+                                e) &&
+           config_check(s->config, ranks, e);
+}
+
+static bool open_device(session *s, error *e) {
+    const device_settings settings = {.threads = machine_threads(s->config->device.threads, &s->world),
+                                      .local_rank = s->world.local_rank};
+    return device_cpu.open(&settings, &s->device, e);
+}
+
+/* ---- data ---- */
+
+static bool open_data(session *s, error *e) {
+    const config *c = s->config;
+    const data_settings settings = {.train = (const char *const *)c->data.train.items,
+                                    .train_count = (int32_t)c->data.train.count,
+                                    .validation = (const char *const *)c->data.validation.items,
+                                    .validation_count = (int32_t)c->data.validation.count,
+                                    .validation_fraction = c->data.validation_fraction,
+                                    .format = (token_format)c->data.format,
+                                    .order = (data_order)c->data.order,
+                                    .seed = (uint64_t)c->train.seed,
+                                    .vocabulary = s->shape.vocabulary,
+                                    .sequence = c->train.sequence,
+                                    .global_batch = c->train.global_batch,
+                                    .micro_batch = c->train.micro_batch,
+                                    .validation_batches = c->train.validation_batches};
+    if (!data_open(&settings, &s->data, e))
+        return false;
+    if (!data_describe(s->data).text && !config_given(c, &c->model.vocabulary) && c->model.from == NULL &&
+        c->model.preset < 0)
+        return config_refuse(c, &c->model.vocabulary, e, "missing; token files do not say how many tokens there are");
+    return s->world.rank > 0 || data_check_tokens(s->data, e);
+}
+
+static void print_data(const session *s) {
+    const data_facts f = data_describe(s->data);
+    printf("data         %lld tokens of %s in %d file%s: %lld windows", (long long)f.tokens,
+           f.text ? "text (bytes)" : "token files", f.files, f.files == 1 ? "" : "s", (long long)f.windows);
+    if (f.validation_tokens > 0)
+        printf("; validation on %lld batches of %lld tokens' windows", (long long)f.validation_batches,
+               (long long)f.validation_tokens);
+    printf("\n");
+}
+
+/* ---- plan and memory ---- */
+
+/* A row per rank: where it runs and on what. */
+typedef struct rank_row {
+    char host[64], cores[64], device[96];
+} rank_row;
+
+static void print_ranks(session *s) {
+    rank_row mine, *all = memory_allocate((size_t)s->world.size, sizeof *all);
+    memset(&mine, 0, sizeof mine);
+    snprintf(mine.host, sizeof mine.host, "%s", s->world.host);
+    machine_cores(mine.cores, sizeof mine.cores);
+    snprintf(mine.device, sizeof mine.device, "%s", s->device->functions->describe(s->device));
+    world_all_gather(&s->world, &mine, sizeof mine, all);
+    for (int rank = 0; rank < s->world.size && s->world.rank == 0; rank++)
+        printf("rank %-4d    host %s, cores %s, %s\n", rank, all[rank].host, all[rank].cores, all[rank].device);
+    free(all);
+}
+
+/* Asked of every rank before anything large is allocated. */
+static bool check_memory(const session *s, error *e) {
+    const int64_t available = machine_available_memory();
+    const int64_t needed = must_multiply(s->plan->arena_bytes + PROGRAM_BYTES, s->world.local_size);
+    if (available < 0 || needed <= available)
+        return true;
+    return error_set_own(e, EXIT_USAGE,
+                         "the plan needs %.1f MB on this machine (%d ranks x %.1f MB), which has %.1f MB to give; use "
+                         "more machines, a smaller train.micro_batch or a smaller model",
+                         (double)needed / 1e6, s->world.local_size, (double)needed / s->world.local_size / 1e6,
+                         (double)available / 1e6);
+}
+
+static plan_wishes wishes_of(const session *s) {
+    const bool has_validation = s->data != NULL && data_describe(s->data).validation_batches > 0;
+    if (s->line.command == COMMAND_VALIDATE)
+        return (plan_wishes){.validation = true};
+    return (plan_wishes){.train = true, .validation = has_validation};
+}
+
+static bool check_validation(const session *s, error *e) {
+    if (s->line.command != COMMAND_VALIDATE || data_describe(s->data).validation_batches > 0)
+        return true;
+    return error_set(e, EXIT_USAGE, "%s: --validate needs [data] validation or validation_fraction", s->config->path);
+}
+
+/* ---- runs ---- */
+
+static bool create_run(session *s, const step *of, run **created, error *e) {
+    const run_settings settings = plan_run_settings(s->plan, s->config);
+    const bool good = of == NULL || run_create(of->program, &s->world, s->device, &s->arena, &settings, created, e);
+    return world_agree(&s->world, e) && good;
+}
+
+static bool fill_weights(session *s, error *e) {
+    const step *of = s->plan->train != NULL ? s->plan->train : s->plan->validation;
+    run *r = s->plan->train != NULL ? s->trainer.train : s->trainer.validation;
+    char *warning = NULL;
+    weights_initialise(s->plan, of, r, (uint64_t)s->config->train.seed, s->config->train.sequence);
+    if (s->config->model.from != NULL)
+        weights_load(s->plan, of, r, s->config->model.from, &warning, e);
+    warn(s, warning);
+    return world_agree(&s->world, e);
+}
+
+static json_t *start_fields(const session *s) {
+    json_t *fields = json_object();
+    json_object_set_new(fields, "config", config_json(s->config));
+    json_object_set_new(fields, "ranks", json_integer(s->world.size));
+    json_object_set_new(fields, "nodes", json_integer(s->world.nodes));
+    json_object_set_new(fields, "device", json_string(s->device->functions->describe(s->device)));
+    json_object_set_new(fields, "parameters", json_integer(s->plan->model->list.elements));
+    json_object_set_new(fields, "planned_memory", json_integer(s->plan->arena_bytes));
+    return fields;
+}
+
+static bool open_metrics(session *s, error *e) {
+    if (s->world.rank == 0 && metrics_open(s->config->output.folder, &s->trainer.metrics, e))
+        metrics_start(s->trainer.metrics, start_fields(s), e);
+    return world_agree(&s->world, e);
+}
+
+/* ---- the commands that start ranks ---- */
+
+static bool prepare(session *s, error *e) {
+    read_settings(s, s->world.size, e);
+    if (!world_agree(&s->world, e))
+        return false;
+    machine_widen_binding(&s->world);
+    if (open_device(s, e) && open_data(s, e))
+        check_validation(s, e);
+    if (!world_agree(&s->world, e))
+        return false;
+    s->plan = plan_create(s->config, &s->shape, &s->world, s->device, wishes_of(s));
+    if (s->world.rank == 0) {
+        plan_print(s->plan, s->config, stdout);
+        print_data(s);
+    }
+    print_ranks(s);
+    fflush(stdout);
+    if (check_memory(s, e))
+        s->device->functions->allocate(s->device, (size_t)s->plan->arena_bytes, &s->arena, e);
+    return world_agree(&s->world, e);
+}
+
+static bool start_runs(session *s, error *e) {
+    s->trainer.config = s->config;
+    s->trainer.world = &s->world;
+    s->trainer.plan = s->plan;
+    s->trainer.data = s->data;
+    return create_run(s, s->plan->train, &s->trainer.train, e) &&
+           create_run(s, s->plan->validation, &s->trainer.validation, e) && fill_weights(s, e);
+}
+
+static void end_metrics(session *s, const train_end *end, const error *e) {
+    error ignored = {0}; /* the run's own error, if any, is the one to tell */
+    if (s->trainer.metrics == NULL)
+        return;
+    const end_reason reason = e->code != 0 ? END_ERROR : end->signal != 0 ? END_SIGNAL : END_FINISHED;
+    metrics_end(s->trainer.metrics, reason, end->step, seconds_now() - s->trainer.started,
+                e->code != 0 ? e->message : NULL, &ignored);
+}
+
+static int run_training(session *s, error *e) {
+    train_end end = {0};
+    s->trainer.started = seconds_now();
+    signals_install();
+    if (!prepare(s, e) || !open_metrics(s, e))
+        return e->code;
+    if (start_runs(s, e))
+        train(&s->trainer, &end, e);
+    end_metrics(s, &end, e);
+    if (e->code == 0 && s->world.rank == 0)
+        printf("model        %s/model\n", s->config->output.folder);
+    return e->code != 0 ? e->code : end.signal != 0 ? 128 + end.signal : EXIT_FINISHED;
+}
+
+static int run_validation(session *s, error *e) {
+    double loss = 0;
+    if (!prepare(s, e) || !start_runs(s, e))
+        return e->code;
+    if (!validate(&s->trainer, &loss, e))
+        run_fail(s->trainer.validation, e);
+    if (world_agree(&s->world, e) && s->world.rank == 0)
+        printf("validation loss %.17g\n", loss);
+    return e->code;
+}
+
+/* ---- the commands that run nothing ---- */
+
+/* The plan of rank 0 of a job of that many ranks, all on this machine. */
+static int print_plan(session *s, error *e) {
+    const int ranks = s->line.ranks > 0 ? s->line.ranks : s->world.size;
+    if (!read_settings(s, ranks, e) || !open_device(s, e))
+        return e->code;
+    const world imagined = world_imagined(ranks);
+    const bool validates = s->config->data.validation.count > 0 || s->config->data.validation_fraction > 0;
+    s->plan = plan_create(s->config, &s->shape, &imagined, s->device,
+                          (plan_wishes){.train = true, .validation = validates});
+    plan_print(s->plan, s->config, stdout);
+    plan_print_program(s->plan, stdout);
+    return EXIT_FINISHED;
+}
+
+static int run_command(session *s, error *e) {
+    switch (s->line.command) {
+    case COMMAND_TRAIN:
+        return run_training(s, e);
+    case COMMAND_VALIDATE:
+        return run_validation(s, e);
+    case COMMAND_PLAN:
+        if (s->world.rank == 0)
+            print_plan(s, e);
+        return world_agree(&s->world, e) ? EXIT_FINISHED : e->code;
+    case COMMAND_HELP:
+    case COMMAND_VERSION:
+    case COMMAND_KEYS:
+        break;
+    }
+    return EXIT_INTERNAL;
+}
+
+/* Answers that need no world; true when the command was one of them. */
+static bool answer(const command_line *line) {
+    if (line->command == COMMAND_HELP)
+        command_line_help(stdout);
+    else if (line->command == COMMAND_VERSION)
+        printf("fsdp_train %s\n", FSDP_VERSION);
+    else if (line->command == COMMAND_KEYS)
+        config_print_keys(stdout);
+    else
+        return false;
+    return true;
+}
+
+static void release(session *s) {
+    if (s->trainer.metrics != NULL)
+        metrics_close(s->trainer.metrics);
+    run_destroy(s->trainer.train);
+    run_destroy(s->trainer.validation);
+    plan_destroy(s->plan);
+    if (s->data != NULL)
+        data_close(s->data);
+    if (s->arena.base != NULL)
+        s->device->functions->release(s->device, &s->arena);
+    if (s->device != NULL)
+        s->device->functions->close(s->device);
+    if (s->config != NULL)
+        config_free(s->config);
+    command_line_free(&s->line);
+}
+
+int main(int argc, char **argv) {
+    session s = {0};
+    error e = {0};
+    const bool understood = command_line_parse(argc, argv, &s.line, &e);
+    if (understood && answer(&s.line)) {
+        command_line_free(&s.line);
+        return EXIT_FINISHED;
+    }
+    if (!world_open(&s.world, &argc, &argv, &e)) {
+        fprintf(stderr, "fsdp_train: %s\n", e.message);
+        return e.code;
+    }
+    int code = world_agree(&s.world, &e) ? run_command(&s, &e) : e.code;
+    fflush(stdout);
+    if (e.code != 0 && s.world.rank == 0)
+        fprintf(stderr, "fsdp_train: %s\n", e.message);
+    release(&s);
+    world_barrier(&s.world); /* the first to leave with an error makes the launcher end the others */
+    world_close(&s.world);
+    return code;
+}

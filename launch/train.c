@@ -1,0 +1,218 @@
+#include "launch/train.h"
+
+#include "engine/checked.h"
+#include "engine/device/update.h"
+#include "launch/machine.h"
+#include "launch/progress.h"
+#include "launch/signals.h"
+#include "launch/weights.h"
+#include "optim/learning_rate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { SKIPPED_IN_A_ROW = 10 };
+
+double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* What ranks tell each other between steps. */
+typedef struct notice {
+    int end_signal; /* the strongest wins */
+    bool save;
+    int64_t memory;
+} notice;
+
+static notice exchange_notices(world *w) {
+    const notice mine = {signals_end(), signals_take_save(), machine_resident()};
+    notice *all = memory_allocate((size_t)w->size, sizeof *all), joint = mine;
+    world_all_gather(w, &mine, sizeof mine, all);
+    for (int rank = 0; rank < w->size; rank++) {
+        joint.end_signal = (int)maximum(joint.end_signal, all[rank].end_signal);
+        joint.save |= all[rank].save;
+        joint.memory = maximum(joint.memory, all[rank].memory);
+    }
+    free(all);
+    return joint;
+}
+
+/* ---- a step ---- */
+
+typedef struct host_batch {
+    int32_t *tokens, *targets, *order;
+    double *scalars;
+} host_batch;
+
+static host_batch host_batch_of(run *r) {
+    size_t bytes;
+    return (host_batch){run_host(r, HOST_TOKENS, &bytes), run_host(r, HOST_TARGETS, &bytes),
+                        run_host(r, HOST_ORDER, &bytes), run_host(r, HOST_SCALARS, &bytes)};
+}
+
+static int64_t tokens_of_pass(const trainer *t) {
+    return t->config->train.micro_batch * t->config->train.sequence;
+}
+
+static double rate_of(const config *c, int64_t step) {
+    const rate_settings settings = {.schedule = (rate_schedule)c->optimizer.schedule,
+                                    .rate = c->optimizer.learning_rate,
+                                    .minimum = c->optimizer.minimum_learning_rate,
+                                    .warmup = c->optimizer.warmup,
+                                    .steps = c->train.steps};
+    return learning_rate(&settings, step);
+}
+
+static void fill_training_batch(trainer *t, int64_t step) {
+    const host_batch host = host_batch_of(t->train);
+    const int64_t tokens = tokens_of_pass(t);
+    for (int64_t pass = 0; pass < t->plan->passes; pass++)
+        data_training_batch(t->data, step, data_micro_batch(pass, t->world->rank, t->world->size),
+                            host.tokens + pass * tokens, host.targets + pass * tokens, host.order + pass * tokens);
+    host.scalars[SCALAR_GRADIENT_SCALE] = 1 / (double)data_training_counted(t->data);
+    host.scalars[SCALAR_LEARNING_RATE] = rate_of(t->config, step);
+}
+
+static step_report report_of(const trainer *t, int64_t step, const double *result, double seconds) {
+    const int64_t tokens = data_training_counted(t->data);
+    const double flops = model_flops_per_token(t->plan->model, t->config->train.sequence);
+    return (step_report){.step = step + 1,
+                         .loss = result[RESULT_LOSS],
+                         .gradient_norm = result[RESULT_NORM],
+                         .learning_rate = rate_of(t->config, step),
+                         .tokens = (step + 1) * tokens,
+                         .seconds = seconds,
+                         .tokens_per_second = (double)tokens / seconds,
+                         .tflops = flops * (double)tokens / seconds / t->world->size / 1e12,
+                         .mfu = NAN};
+}
+
+/* Every rank has the same result, so every rank decides alike. *skipped counts bad steps in a row. */
+static bool judge(const trainer *t, int64_t step, const double *result, int *skipped, error *e) {
+    if (result[RESULT_BAD] == 0) {
+        *skipped = 0;
+        return true;
+    }
+    const int unit = (int)result[RESULT_BAD_UNIT];
+    const char *where = unit < 0 ? "loss" : t->plan->model->list.unit_names[unit];
+    const char *what = unit < 0 ? "the " : "the gradient of ";
+    if (t->config->train.nonfinite == CONFIG_NONFINITE_STOP)
+        return error_set(e, EXIT_INTERNAL,
+                         "step %lld: %s%s is not finite (loss %g, gradient norm %g); lower the learning rate, or "
+                         "train.nonfinite = skip leaves such updates out",
+                         (long long)step + 1, what, where, result[RESULT_LOSS], result[RESULT_NORM]);
+    if (++*skipped == SKIPPED_IN_A_ROW)
+        return error_set(e, EXIT_INTERNAL,
+                         "step %lld: %s%s is not finite, for the %dth step in a row; lower the learning rate",
+                         (long long)step + 1, what, where, SKIPPED_IN_A_ROW);
+    return true;
+}
+
+/* ---- validation ---- */
+
+/* Sums the losses of one validation batch in the order of its micro-batches. */
+static double sum_losses(const trainer *t, const double *losses) {
+    double sum = 0;
+    for (int64_t pass = 0; pass < t->plan->passes; pass++)
+        for (int rank = 0; rank < t->world->size; rank++)
+            sum += losses[rank * t->plan->passes + pass];
+    return sum;
+}
+
+bool validate(trainer *t, double *loss, error *e) {
+    const host_batch host = host_batch_of(t->validation);
+    int32_t *order = memory_allocate((size_t)tokens_of_pass(t), sizeof *order);
+    size_t bytes;
+    const double *losses = run_host(t->validation, HOST_RESULT, &bytes);
+    double sum = 0, counted = 0;
+    bool good = true;
+    for (int64_t batch = 0; batch < data_describe(t->data).validation_batches && good; batch++) {
+        for (int64_t pass = 0; pass < t->plan->passes; pass++)
+            data_validation_batch(t->data, batch, data_micro_batch(pass, t->world->rank, t->world->size),
+                                  host.tokens + pass * tokens_of_pass(t), host.targets + pass * tokens_of_pass(t),
+                                  order);
+        good = run_step(t->validation, e);
+        sum += sum_losses(t, losses);
+        counted += (double)data_validation_counted(t->data, batch);
+    }
+    free(order);
+    *loss = sum / counted;
+    return good;
+}
+
+/* ---- the loop ---- */
+
+static bool save_model(trainer *t, error *e) {
+    char *folder = memory_format("%s/model", t->config->output.folder);
+    const dtype type = t->config->output.model_dtype == CONFIG_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    const bool good =
+        weights_save(t->plan, t->plan->train, t->train, t->world, folder, type, t->config->model.from, e);
+    free(folder);
+    return good;
+}
+
+static bool validate_and_report(trainer *t, progress *shown, int64_t step, error *e) {
+    double loss = 0;
+    if (!validate(t, &loss, e))
+        return false;
+    if (t->world->rank > 0)
+        return true;
+    progress_note(shown, "validation loss %.4f", loss);
+    return metrics_validation(t->metrics, step, loss, e);
+}
+
+static bool one_step(trainer *t, progress *shown, int64_t step, int *skipped, notice *joint, error *e) {
+    const double start = seconds_now();
+    size_t bytes;
+    fill_training_batch(t, step);
+    if (!run_step(t->train, e))
+        return false;
+    const double *result = run_host(t->train, HOST_RESULT, &bytes);
+    step_report report = report_of(t, step, result, seconds_now() - start);
+    *joint = exchange_notices(t->world);
+    report.memory = joint->memory;
+    if (t->world->rank == 0) {
+        if (!metrics_step(t->metrics, &report, e))
+            return false;
+        progress_step(shown, &report);
+    }
+    return judge(t, step, result, skipped, e);
+}
+
+static bool time_to_validate(const trainer *t, int64_t step) {
+    const int64_t every = t->config->train.validate_every;
+    return t->validation != NULL && ((every > 0 && (step + 1) % every == 0) || step + 1 == t->config->train.steps);
+}
+
+static bool train_steps(trainer *t, progress *shown, train_end *end, error *e) {
+    int skipped = 0;
+    for (int64_t step = 0; step < t->config->train.steps && end->signal == 0; step++) {
+        notice joint;
+        if (!one_step(t, shown, step, &skipped, &joint, e))
+            return false;
+        if (time_to_validate(t, step) && !validate_and_report(t, shown, step + 1, e))
+            return false;
+        end->step = step + 1;
+        end->signal = joint.end_signal;
+        if (joint.save && end->signal == 0 && step + 1 < t->config->train.steps && !save_model(t, e))
+            return false;
+    }
+    return true;
+}
+
+bool train(trainer *t, train_end *end, error *e) {
+    *end = (train_end){0};
+    progress *shown = NULL;
+    if (t->world->rank == 0)
+        shown = progress_create(stdout, 1, t->config->train.steps, t->config->output.log_every);
+    bool good = train_steps(t, shown, end, e);
+    if (shown != NULL)
+        progress_destroy(shown);
+    if (!good)
+        run_fail(t->train, e);
+    good = world_agree(t->world, e);
+    return good && save_model(t, e);
+}

@@ -1,0 +1,18 @@
+/* Brings weights into the shards and out of them: initial values, a model folder to start from, the trained model. */
+#ifndef FSDP_LAUNCH_WEIGHTS_H
+#define FSDP_LAUNCH_WEIGHTS_H
+
+#include "launch/plan.h"
+
+/* Fills this rank's shards with initial values, zeroes the optimizer state and padding, fills the rotary tables. */
+void weights_initialise(const plan *p, const step *s, run *r, uint64_t seed, int64_t sequence);
+
+/* Fills this rank's shards from a Hugging Face folder, reading only what it owns. `warning`: as huggingface_open. */
+bool weights_load(const plan *p, const step *s, run *r, const char *folder, char **warning, error *e);
+
+/* Writes the model to FOLDER as a Hugging Face folder, complete or absent. Collective: rank 0 writes what the others
+ * send it, a piece at a time; every rank gets the same verdict. from: NULL or the folder that the model came from. */
+bool weights_save(const plan *p, const step *s, run *r, world *w, const char *folder, dtype type, const char *from,
+                  error *e);
+
+#endif
