@@ -1,0 +1,42 @@
+/* Copies of blocks of a matrix in the order in which microkernel.h reads them. */
+#ifndef FSDP_ENGINE_DEVICE_CPU_KERNELS_PACK_H
+#define FSDP_ENGINE_DEVICE_CPU_KERNELS_PACK_H
+
+#include "engine/device/cpu/kernels.h"
+#include "engine/device/cpu/kernels/microkernel.h"
+
+/* A matrix in memory: element (i, k) is data[i * stride + k], or data[k * stride + i] when `transposed`. The index k
+ * is the one that a product sums over. */
+typedef struct matrix {
+    const float *data;
+    int64_t stride;
+    bool transposed;
+} matrix;
+
+/* Elements (i .. i + rows, k .. k + depth) to packed[rows][ROW_STRIDE]. */
+void KERNEL(pack_rows)(const matrix *from, int64_t i, int64_t rows, int64_t k, int64_t depth, float *packed);
+
+/* The same elements, i now being columns of the product, to packed[panels][depth][PANEL], panels PANEL_STRIDE apart;
+ * columns that the last panel lacks are zero. */
+void KERNEL(pack_panels)(const matrix *from, int64_t i, int64_t columns, int64_t k, int64_t depth, float *packed);
+
+/* Where a block lies in memory, to be fetched into the cache while the block before it is worked on. */
+typedef struct region {
+    const float *first;
+    int64_t stride, rows, columns;
+} region;
+
+static inline region matrix_region(const matrix *of, int64_t i, int64_t count, int64_t k, int64_t depth) {
+    if (of->transposed)
+        return (region){of->data + k * of->stride + i, of->stride, depth, count};
+    return (region){of->data + i * of->stride + k, of->stride, count, depth};
+}
+
+/* Asks for one of `parts` parts of the region. */
+static inline void region_prefetch(const region *r, int64_t part, int64_t parts) {
+    for (int64_t i = r->rows * part / parts; i < r->rows * (part + 1) / parts; i++)
+        for (int64_t j = 0; j < r->columns; j += 16)
+            __builtin_prefetch(r->first + i * r->stride + j, 0, 2);
+}
+
+#endif
