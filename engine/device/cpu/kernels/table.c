@@ -8,6 +8,7 @@ const cpu_kernel_table KERNEL(kernels) = {
         [OPERATION_POSITION_BACKWARD] = {NULL, KERNEL(position_backward_run)},
         [OPERATION_NORM] = {NULL, KERNEL(norm_run)},
         [OPERATION_NORM_BACKWARD] = {KERNEL(norm_backward_workspace), KERNEL(norm_backward_run)},
+        [OPERATION_MATMUL] = {KERNEL(matmul_workspace), KERNEL(matmul_run)},
         [OPERATION_COLUMN_SUM] = {KERNEL(column_sum_workspace), KERNEL(column_sum_run)},
         [OPERATION_ROPE] = {NULL, KERNEL(rope_run)},
         [OPERATION_GELU] = {NULL, KERNEL(gelu_run)},
