@@ -120,8 +120,6 @@ static bool derive(config *c, int64_t tokenizer_vocabulary, error *e) {
         m->vocabulary = tokenizer_vocabulary;
     if (m->tied < 0)
         m->tied = llama ? CONFIG_NO : CONFIG_YES;
-    if (m->vocabulary == 0)
-        return config_refuse(c, &m->vocabulary, e, "required key is missing; token files do not say it");
     if (c->train.sequence == 0)
         c->train.sequence = m->context;
     return true;
@@ -165,6 +163,8 @@ bool config_resolve_model(config *c, const model_shape *from, int64_t tokenizer_
         return false;
     if (m->family == FAMILY_GPT2 ? !check_gpt2(c, e) : !check_llama(c, e))
         return false;
+    if (m->vocabulary == 0)
+        return config_refuse(c, &m->vocabulary, e, "required key is missing; token files do not say it");
     *shape = (model_shape){.family = (model_family)m->family,
                            .layers = m->layers,
                            .width = m->width,

@@ -16,15 +16,15 @@ static char *key_with_default(const config_key *key) {
 
 void config_print_keys(FILE *out) {
     fprintf(out,
-            "Keys of config.ini, as overrides on the command line write them; in the file they stand in [section].\n"
-            "After = is the default, in brackets what holds without one; then what is accepted; then the meaning.\n"
-            "Whole numbers may end in K, M or G (powers of two). Lists are separated by blanks.\n");
+            "Keys of config.ini, written as overrides on the command line; in the file they stand in [section].\n"
+            "After = is the default, in round brackets what holds without one; then the meaning; in square brackets\n"
+            "what is accepted. Whole numbers may end in K, M or G (powers of two); lists are separated by blanks.\n");
     for (int i = 0; i < config_key_count; i++) {
         const config_key *key = &config_keys[i];
         char *name = key_with_default(key), *accepted = config_value_accepted(key);
         if (i == 0 || strcmp(key->section, key[-1].section) != 0)
             fputc('\n', out);
-        fprintf(out, "%-40s  %s: %s", name, accepted, key->help);
+        fprintf(out, "%-36s  %s [%s]", name, key->help, accepted);
         if (key->built != NULL)
             fprintf(out, " (built so far: %s)", *key->built != '\0' ? key->built : "nothing");
         fputc('\n', out);
