@@ -1,11 +1,18 @@
-/* cross_entropy: one pass over a row of logits for maximum and sum, one for the gradient. */
+/* cross_entropy: one pass over a row of logits from memory takes maximum, sum and exponentials; a second one, from the
+ * cache, scales these to the gradient. */
 #include "engine/device/cpu/kernels/exports.h"
 #include "engine/device/cpu/kernels/tiles.h"
 #include "engine/device/cpu/kernels/vector_math.h"
 
 #include <float.h>
 
-enum { BLOCK = 1024 }; /* logits whose maximum is taken before their exponentials: in the first-level cache */
+/* A row is cut into at most BLOCKS blocks of at least BLOCK logits, each short enough for the first-level cache up to
+ * a vocabulary of half a million: its maximum is taken before its exponentials. */
+enum { BLOCKS = 64, BLOCK = 512 };
+
+static int64_t block_length(int64_t vocabulary) {
+    return maximum(BLOCK, round_up(divide_up(vocabulary, BLOCKS), LANES));
+}
 
 static float block_max(const float *logits, int64_t count) {
     vector largest = vector_set(-INFINITY);
@@ -14,40 +21,54 @@ static float block_max(const float *logits, int64_t count) {
     return vector_max_lanes(largest);
 }
 
-static float block_sum_exp(const float *logits, float largest, int64_t count) {
+/* Sum of exp(logit - largest), which are kept in `to` unless that is NULL. */
+static float block_exp(const float *logits, float largest, int64_t count, float *to) {
     vector total = {0};
-    for (int64_t i = 0; i < count; i += LANES)
-        total += vector_exp(vector_load_up_to(logits + i, count - i, -INFINITY) - largest);
+    for (int64_t i = 0; i < count; i += LANES) {
+        vector e = vector_exp(vector_load_up_to(logits + i, count - i, -INFINITY) - largest);
+        total += e;
+        if (to != NULL)
+            vector_store_up_to(to + i, count - i, e);
+    }
     return vector_sum_lanes(total);
 }
 
-/* logsumexp = largest + log(total), where total is the sum of exp(logit - largest). */
-typedef struct softmax_sum {
-    float largest;
-    double total;
-} softmax_sum;
-
-/* Reads memory once: what was summed so far is rescaled when a block brings a larger logit. */
-static softmax_sum row_softmax_sum(const float *logits, int64_t vocabulary) {
-    softmax_sum sum = {-FLT_MAX, 0}; /* finite, so that a block of logits of -infinity adds 0 */
-    for (int64_t v = 0; v < vocabulary; v += BLOCK) {
-        int64_t count = minimum(BLOCK, vocabulary - v);
-        float largest = block_max(logits + v, count);
-        if (largest > sum.largest) {
-            sum.total *= exp((double)sum.largest - (double)largest);
-            sum.largest = largest;
-        }
-        sum.total += (double)block_sum_exp(logits + v, sum.largest, count);
-    }
-    return sum;
+static void block_scale(float *values, float factor, int64_t count) {
+    for (int64_t i = 0; i < count; i += LANES)
+        vector_store_up_to(values + i, count - i, vector_load_up_to(values + i, count - i, 0) * factor);
 }
 
-/* dlogits = softmax * scale, possibly in the bytes of the logits; the target is corrected afterwards. */
-static void row_gradient(const float *logits, softmax_sum sum, double scale, int64_t vocabulary, float *dlogits) {
-    float factor = (float)(scale / sum.total);
-    for (int64_t v = 0; v < vocabulary; v += LANES) {
-        vector e = vector_exp(vector_load_up_to(logits + v, vocabulary - v, 0) - sum.largest);
-        vector_store_up_to(dlogits + v, vocabulary - v, e * factor);
+/* A row of logits, summed: logsumexp = largest + log(total). The exponentials of block b were taken of logit -
+ * base[b], the largest logit so far. */
+typedef struct row_sum {
+    float largest;
+    double total;
+    float base[BLOCKS];
+} row_sum;
+
+/* exponentials: NULL, or where they go; possibly the bytes of the logits. */
+static void row_exp(const float *logits, int64_t vocabulary, row_sum *sum, float *exponentials) {
+    sum->largest = -FLT_MAX; /* finite, so that a block of logits of -infinity adds 0 */
+    sum->total = 0;
+    int64_t length = block_length(vocabulary);
+    for (int64_t v = 0, b = 0; v < vocabulary; v += length, b++) {
+        int64_t count = minimum(length, vocabulary - v);
+        float largest = block_max(logits + v, count);
+        if (largest > sum->largest) {
+            sum->total *= exp((double)sum->largest - (double)largest);
+            sum->largest = largest;
+        }
+        sum->base[b] = sum->largest;
+        sum->total += (double)block_exp(logits + v, sum->largest, count, exponentials != NULL ? exponentials + v : NULL);
+    }
+}
+
+/* Exponentials to gradient: softmax times scale; the target is corrected afterwards. */
+static void row_scale(const row_sum *sum, double scale, int64_t vocabulary, float *exponentials) {
+    int64_t length = block_length(vocabulary);
+    for (int64_t v = 0, b = 0; v < vocabulary; v += length, b++) {
+        double rebase = exp((double)sum->base[b] - (double)sum->largest);
+        block_scale(exponentials + v, (float)(rebase * scale / sum->total), minimum(length, vocabulary - v));
     }
 }
 
@@ -64,15 +85,16 @@ static void cross_entropy_row(const launch *l, int64_t row) {
             memset(dlogits, 0, (size_t)vocabulary * sizeof *dlogits);
         return;
     }
-    softmax_sum sum = row_softmax_sum(logits, vocabulary);
-    double difference = (double)sum.largest - (double)logits[target];
-    loss[row] = (float)(difference + log(sum.total));
+    double target_logit = (double)logits[target]; /* before the logits are overwritten */
+    row_sum sum;
+    row_exp(logits, vocabulary, &sum, dlogits);
+    double below = (double)sum.largest - target_logit;
+    loss[row] = (float)(below + log(sum.total));
     if (dlogits == NULL)
         return;
     double scale = ((const double *)l->in[2].data)[SCALAR_GRADIENT_SCALE];
-    double target_gradient = (exp(-difference) / sum.total - 1) * scale; /* before logits are overwritten */
-    row_gradient(logits, sum, scale, vocabulary, dlogits);
-    dlogits[target] = (float)target_gradient;
+    row_scale(&sum, scale, vocabulary, dlogits);
+    dlogits[target] = (float)((exp(-below) / sum.total - 1) * scale);
 }
 
 static void cross_entropy_tile(void *context, int64_t tile, int thread) {

@@ -1,0 +1,159 @@
+#include "support/launches.h"
+
+#include "engine/checked.h"
+#include "engine/rng.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEED = 20240601 };
+
+operand operand_make(dtype type, int64_t rows, int64_t columns) {
+    size_t bytes = (size_t)must_multiply(must_multiply(rows, columns), dtype_bytes(type));
+    size_t element = (size_t)dtype_bytes(type);
+    char *block = memory_allocate(element + bytes, 1);
+    return (operand){block + element, type, {rows, columns, 1}};
+}
+
+void operand_release(operand *o) {
+    if (o->data != NULL)
+        free((char *)o->data - dtype_bytes(o->type));
+    o->data = NULL;
+}
+
+double operand_get(const operand *o, int64_t index) {
+    switch (o->type) {
+    case DTYPE_F64:
+        return ((const double *)o->data)[index];
+    case DTYPE_I32:
+        return ((const int32_t *)o->data)[index];
+    default:
+        return (double)((const float *)o->data)[index];
+    }
+}
+
+void operand_set(operand *o, int64_t index, double value) {
+    switch (o->type) {
+    case DTYPE_F64:
+        ((double *)o->data)[index] = value;
+        break;
+    case DTYPE_I32:
+        ((int32_t *)o->data)[index] = (int32_t)value;
+        break;
+    default:
+        ((float *)o->data)[index] = (float)value;
+    }
+}
+
+double operand_dot(const operand *a, const operand *b) {
+    double total = 0;
+    for (int64_t i = 0; i < operand_count(a); i++)
+        total += operand_get(a, i) * operand_get(b, i);
+    return total;
+}
+
+operand operand_random(dtype type, int64_t rows, int64_t columns, double range, uint64_t stream) {
+    operand o = operand_make(type, rows, columns);
+    for (int64_t i = 0; i < rows * columns; i++)
+        operand_set(&o, i, range * (2 * rng_uniform(SEED, stream, (uint64_t)i) - 1));
+    return o;
+}
+
+operand operand_random_integers(int64_t count, int64_t below, uint64_t stream) {
+    operand o = operand_make(DTYPE_I32, count, 1);
+    for (int64_t i = 0; i < count; i++)
+        operand_set(&o, i, floor((double)below * rng_uniform(SEED, stream, (uint64_t)i)));
+    return o;
+}
+
+operand operand_of_doubles(const double *values, int64_t count) {
+    operand o = operand_make(DTYPE_F64, count, 1);
+    memcpy(o.data, values, (size_t)count * sizeof *values);
+    return o;
+}
+
+operand operand_order(const operand *tokens) {
+    operand o = operand_make(DTYPE_I32, operand_count(tokens), 1);
+    const int32_t *token = tokens->data;
+    int32_t *order = o.data;
+    for (int32_t i = 0; i < operand_count(tokens); i++) { /* insertion, which keeps equal tokens in order */
+        int32_t at = i;
+        for (; at > 0 && token[order[at - 1]] > token[i]; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+    return o;
+}
+
+/* Whether output o takes the bytes of an input when outputs share; *input says which. */
+static bool shares(const launch *l, int o, int *input) {
+    *input = operation_signature_of(l->kind)->shares[o];
+    return *input >= 0 && l->out[o].data != NULL && l->in[*input].data != NULL;
+}
+
+bool launch_can_share(const launch *l) {
+    bool any = false;
+    for (int o = 0; o < OPERATION_OUTPUTS; o++) {
+        int input = 0;
+        any = shares(l, o, &input) || any;
+    }
+    return any;
+}
+
+static operand operand_clone(const operand *o, dtype type) {
+    if (o->data == NULL)
+        return *o;
+    operand clone = operand_make(o->type == DTYPE_F32 ? type : o->type, o->shape[0], o->shape[1]);
+    for (int64_t i = 0; i < operand_count(o); i++)
+        operand_set(&clone, i, operand_get(o, i));
+    return clone;
+}
+
+launch launch_clone(const launch *l, dtype type, bool share) {
+    launch clone = *l;
+    clone.workspace = NULL;
+    for (int i = 0; i < OPERATION_INPUTS; i++)
+        clone.in[i] = operand_clone(&l->in[i], type);
+    for (int o = 0; o < OPERATION_OUTPUTS; o++) {
+        int input = 0;
+        bool shared = share && shares(l, o, &input);
+        clone.out[o] = shared ? clone.in[input] : operand_clone(&l->out[o], type);
+    }
+    return clone;
+}
+
+void launch_release(launch *l) {
+    for (int o = 0; o < OPERATION_OUTPUTS; o++) {
+        bool shared = false;
+        for (int i = 0; i < OPERATION_INPUTS; i++)
+            shared = shared || l->in[i].data == l->out[o].data;
+        if (!shared)
+            operand_release(&l->out[o]);
+    }
+    for (int i = 0; i < OPERATION_INPUTS; i++)
+        operand_release(&l->in[i]);
+}
+
+void launch_compare(const launch *got, const launch *want, int o, double relative, double spread, const char *where) {
+    const operand *a = &got->out[o], *b = &want->out[o];
+    double unit = a->type == DTYPE_F64 ? 0x1p-53 : 0x1p-24, largest = 0;
+    for (int64_t i = 0; i < operand_count(b); i++)
+        if (isfinite(operand_get(b, i)))
+            largest = fmax(largest, fabs(operand_get(b, i)));
+    for (int64_t i = 0; i < operand_count(b); i++) {
+        double x = operand_get(a, i), y = operand_get(b, i);
+        bool same = isfinite(y) ? fabs(x - y) <= unit * (relative * fabs(y) + spread * largest)
+                                : (isnan(x) && isnan(y)) || x == y;
+        if (!same)
+            fail_msg("%s, %s[%lld]: %.9g instead of %.9g (largest %.3g), %.3g roundoffs apart", where,
+                     operation_signature_of(got->kind)->outputs[o], (long long)i, x, y, largest,
+                     fabs(x - y) / unit / (fabs(y) > 0 ? fabs(y) : 1));
+    }
+}

@@ -1,0 +1,39 @@
+/* Launches on host memory, for tests of kernels. Every operand owns its data, which is aligned to its element and no
+ * more (as views into larger tensors are) and ends where its allocation ends, so that the address sanitizer sees
+ * what a kernel touches beyond it. */
+#ifndef FSDP_TESTS_SUPPORT_LAUNCHES_H
+#define FSDP_TESTS_SUPPORT_LAUNCHES_H
+
+#include "engine/device/operation.h"
+
+/* [rows, columns]; columns 1 gives a one-dimensional operand. Contents: zero. */
+operand operand_make(dtype type, int64_t rows, int64_t columns);
+
+/* Uniform in [-range, range), a function of `stream` and the element's index alone; type is F32 or F64. */
+operand operand_random(dtype type, int64_t rows, int64_t columns, double range, uint64_t stream);
+
+/* int32, uniform in [0, below). */
+operand operand_random_integers(int64_t count, int64_t below, uint64_t stream);
+
+operand operand_of_doubles(const double *values, int64_t count);
+
+/* 0 .. n-1 sorted by (token, index), as the host makes it beside the batch. */
+operand operand_order(const operand *tokens);
+
+double operand_get(const operand *o, int64_t index);
+void operand_set(operand *o, int64_t index, double value);
+double operand_dot(const operand *a, const operand *b);
+void operand_release(operand *o);
+
+/* A launch with operands of its own. Floating-point operands that are fp32 become `type`. share: outputs that may take
+ * the bytes of an input do so. workspace is NULL. */
+launch launch_clone(const launch *l, dtype type, bool share);
+bool launch_can_share(const launch *l);
+void launch_release(launch *l);
+
+/* Fails the test, saying where, unless output o of `got` agrees with `want` to
+ * relative * u * |want| + spread * u * (largest |want| of the output), u being the unit roundoff of got's format; the
+ * second part is for values that are what is left of sums. Infinities and NaN must be the same. */
+void launch_compare(const launch *got, const launch *want, int o, double relative, double spread, const char *where);
+
+#endif
