@@ -15,10 +15,10 @@ static char *key_with_default(const config_key *key) {
 }
 
 void config_print_keys(FILE *out) {
-    fprintf(out,
-            "Keys of config.ini, written as overrides on the command line; in the file they stand in [section].\n"
-            "After = is the default, in round brackets what holds without one; then the meaning; in square brackets\n"
-            "what is accepted. Whole numbers may end in K, M or G (powers of two); lists are separated by blanks.\n");
+    fputs("Keys of config.ini, written as overrides on the command line; in the file they stand in [section].\n"
+          "After = is the default, in round brackets what holds without one; then the meaning; then [what\n"
+          "is accepted]. Whole numbers may end in K, M or G (powers of two); lists are separated by blanks.\n",
+          out);
     for (int i = 0; i < config_key_count; i++) {
         const config_key *key = &config_keys[i];
         char *name = key_with_default(key), *accepted = config_value_accepted(key);
