@@ -4,10 +4,15 @@
  * issued at its place in the step and completed at its first waiter, so that communication overlaps computation
  * without a thread of its own:
  *
- *   issue(i)     says "my input is ready"; never blocks
+ *   issue(i)     says "my input is ready, my output may be written"; never blocks
  *   complete(i)  returns when this rank's output is ready: waits for the others' issue(i), pulls their parts
- *   release(i)   returns when every rank has read this rank's input, so that its bytes may be overwritten
- *   finish()     end of a step: completes and releases all that is pending, makes the list ready for the next step
+ *   release(i)   completes, and returns when every rank has read this rank's input, so that its bytes may be
+ *                overwritten; the output of an all_reduce is read by the others as well
+ *   finish()     end of a step: completes and releases all that was issued, makes the list ready for the next step
+ *
+ * Every rank issues in the same order, and completes and releases in the same order: else ranks wait for each other.
+ * A rank's own part of an all_gather may already lie in its place in the output, its part of a reduce_scatter's input
+ * may be the output, and an all_reduce may be in place.
  *
  * Inside a node a rank pulls straight from the other ranks' arenas: every arena is shared memory, the arenas of all
  * ranks have the same layout, so a peer's input lies at the same offset as one's own. Nothing is copied twice and no
@@ -31,7 +36,7 @@ typedef struct collective {
     int group_size;
     dtype type;            /* fp32; fp64 for all_gather only */
     int64_t count;         /* elements of one rank's part; all_reduce: of the whole tensor */
-    int64_t input, output; /* bytes from the arena's start; all_reduce: may be equal */
+    int64_t input, output; /* bytes from the arena's start; see above for what may coincide */
     bool accumulate;       /* reduce_scatter: add to the output */
     const char *name;      /* for messages: "reduce block3, pass 1"; owned by the caller, outlives the collectives */
 } collective;
@@ -40,15 +45,27 @@ typedef struct collectives collectives;
 
 typedef enum transport { TRANSPORT_AUTO, TRANSPORT_WINDOW, TRANSPORT_MESSAGES } transport;
 
-/* Where each rank's arena lies for this rank; `list` is copied. transport: auto pulls inside a node and sends messages
- * between nodes; window refuses several nodes; messages never uses shared memory. The arena belongs to the caller and
- * outlives the collectives. Collective over the world. `d` parallelises copies and sums over its threads. */
-bool collectives_open(world *w, device *d, const device_memory *arena, const collective *list, int32_t count,
-                      transport how, double timeout_seconds, collectives **opened, error *e);
+/* transport: auto pulls inside a node and sends messages between nodes; window refuses several nodes; messages never
+ * uses shared memory. */
+typedef struct collectives_settings {
+    device *device;             /* parallelises copies and sums over its threads */
+    const device_memory *arena; /* belongs to the caller and outlives the collectives */
+    int64_t workspace;          /* bytes from the arena's start of collectives_workspace() bytes, 64-byte aligned */
+    transport transport;
+    double timeout; /* seconds that a wait may take */
+} collectives_settings;
 
-/* Bytes of workspace that messages need inside the arena (0 for window): asked before the arena is placed. */
+/* Bytes of workspace that sums of messages need inside the arena, for all collectives together (0 when no peer is
+ * reached by messages): asked before the arena is placed, so inputs and outputs of the list are not read. */
 int64_t collectives_workspace(const world *w, const collective *list, int32_t count, transport how);
 
+/* `list` is copied. Collective over the world: all ranks succeed, or all fail with the same error; ranks whose lists
+ * differ (in anything but group_first and name) are found here. */
+bool collectives_open(world *w, const collectives_settings *settings, const collective *list, int32_t count,
+                      collectives **opened, error *e);
+
+/* After collectives_finish, or after a failure when the process goes on (tests); a program that ends after a failure
+ * leaves out closing, since messages may be under way. */
 void collectives_close(collectives *c);
 
 void collectives_issue(collectives *c, int32_t index);
@@ -65,7 +82,8 @@ typedef struct collectives_times {
 } collectives_times;
 collectives_times collectives_spent(collectives *c, bool reset);
 
-/* Tells all ranks that this one failed: their next or current wait returns false with this error. */
+/* Tells all ranks that this one failed: their next or current wait returns false with this error, named after this
+ * rank if it is its own. Then comes world_agree: see comm/world.h. Not needed for an error that a wait returned. */
 void collectives_fail(collectives *c, const error *e);
 
 #endif

@@ -1,8 +1,24 @@
 /* The ranks of a job: who is where, and the few host-side exchanges that start-up, errors and saving need. Training
  * itself communicates through comm/collectives.h.
  *
- * Started by mpirun this is MPI; started alone it is one rank and MPI is never initialised. MPI is called by the main
- * thread only. */
+ * Started by mpirun this is MPI (comm/world_mpi.c); started alone it is one rank and MPI is never initialised; for
+ * tests, several ranks can be threads of one process (comm/loopback.h). MPI is called by the main thread only.
+ *
+ * Every function that takes a world and says nothing else is called by all ranks, in the same order. Waiting yields
+ * the core.
+ *
+ * How a job ends after an error. An error of the start-up or of a phase between steps is met by world_agree at the end
+ * of that phase. An error inside a step, when the others may be waiting in a collective, is told to them first:
+ *
+ *     if (failed here) collectives_fail(c, &e);      the others' waits return false with the same error
+ *     agreed = world_agree(w, &e);                   every rank comes here, with its own or the received error
+ *     if (!agreed && world_speaks(w)) print e.message;
+ *     world_close(w);                                all meet after the last word
+ *     return e.code;
+ *
+ * After an agreed failure the only legal calls are world_speaks and world_close, and memory that collectives work on
+ * stays allocated until world_close returns. If ranks are lost (dead, or stuck beyond the time-out) agreement waits a
+ * few seconds at most, and world_close ends the job through the launcher. */
 #ifndef FSDP_COMM_WORLD_H
 #define FSDP_COMM_WORLD_H
 
@@ -12,27 +28,29 @@
 #include <stdint.h>
 
 typedef struct world {
-    int rank, size;              /* of the job */
-    int local_rank, local_size;  /* among the ranks of this node */
-    int node, nodes;             /* node number, in order of its lowest rank */
-    const int *node_of;          /* [size]: node of every rank */
-    const int *local_rank_of;    /* [size] */
-    const char *host;            /* name of this host */
-    struct world_state *state;   /* private */
+    int rank, size;             /* of the job */
+    int local_rank, local_size; /* among the ranks of this node */
+    int node, nodes;            /* node number, in order of its lowest rank */
+    const int *node_of;         /* [size]: node of every rank */
+    const int *local_rank_of;   /* [size] */
+    const char *host;           /* name of this host */
+    struct world_state *state;  /* private */
 } world;
 
-/* Opens the job; argc/argv are main's. */
+/* Opens the job; argc/argv are main's. On failure *w is one rank, so that the error can be printed and closed alike. */
 bool world_open(world *w, int *argc, char ***argv, error *e);
 void world_close(world *w);
 
 /* What happened on any rank happens on all. Every rank calls it at the same place with its own error (code 0: fine).
  * Returns true when all are fine. Otherwise every rank's *e becomes the same error: the one of the lowest rank that
- * failed; texts that only that rank saw (error.own) are prefixed "rank R (host): ". */
+ * failed; texts that only that rank saw (error.own) are prefixed "rank R (host): " when there are several ranks. */
 bool world_agree(world *w, error *e);
 
-/* For an error found while other ranks may be waiting inside a collective or elsewhere in the step: makes them return
- * with the same error soon (through collectives' failure flag and, between nodes, a message), then behaves as
- * world_agree. After it the only legal calls are printing and world_close. See comm/collectives.h. */
+/* The same, and *value becomes its maximum over all ranks: one exchange a step for "a signal came". */
+bool world_agree_maximum(world *w, int64_t *value, error *e);
+
+/* Whether this rank is the one that prints: rank 0 or, when rank 0 is lost, the lowest that is not. Local. */
+bool world_speaks(const world *w);
 
 void world_barrier(world *w);
 void world_broadcast(world *w, void *data, size_t bytes, int root);
@@ -41,7 +59,7 @@ void world_all_gather(world *w, const void *mine, size_t bytes, void *all);
 double world_maximum(world *w, double value);
 int64_t world_sum(world *w, int64_t value);
 
-/* Blocking transfer between two ranks in pieces of any size, for saving. */
+/* Blocking transfer between two ranks, of any size, for saving. The receiver's size equals the sender's. */
 void world_send(world *w, const void *data, size_t bytes, int to);
 void world_receive(world *w, void *data, size_t bytes, int from);
 

@@ -1,0 +1,550 @@
+#include "comm/collectives.h"
+
+#include "comm/messages.h"
+#include "comm/patience.h"
+#include "comm/transfer.h"
+#include "comm/world_state.h"
+#include "engine/checked.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A collective's way through one step. */
+typedef enum stage {
+    STAGE_IDLE,
+    STAGE_ISSUED, /* waits for the parts of the others */
+    STAGE_SUMMED, /* all_reduce: has its slice of the sum, waits for the slices of the others */
+    STAGE_DONE
+} stage;
+
+enum { NO_COLLECTIVE = -1, WORKSPACE_ALIGNMENT = 256, SLICE_ELEMENTS = 16 };
+
+/* How often a waiting rank looks whether those that it waits for are alive. */
+static const double LOOK_SECONDS = 0.25;
+
+struct collectives {
+    world *world;
+    pool *pool;
+    char *arena;
+    bool *near; /* [world size]: reached through the window, this rank included; the others by messages */
+    window *window;
+    messages *messages; /* NULL: all ranks are near */
+    collective *list;
+    int32_t count;
+    stage *stages; /* [count] */
+    int64_t step;  /* from 1: marks in shared memory start as 0 */
+
+    /* Collectives with far members that were issued and are not done, in the order of issue. Those that sum need the
+     * workspace for the parts that come; they get it one after the other in this order, which is the same on every
+     * rank, so that nobody waits for a part whose sender waits for this rank. */
+    int32_t *pending, pending_count;
+    char *workspace;
+    int32_t holder; /* of the workspace */
+
+    part *parts; /* [world size]: of the transfer under way */
+    double timeout;
+    collectives_times times;
+    bool failed;
+    failure failure;
+};
+
+/* --- Members of a group, and their parts --- */
+
+static bool is_near(const world *w, transport how, int rank) {
+    return rank == w->rank || (how != TRANSPORT_MESSAGES && w->node_of[rank] == w->node);
+}
+
+static int rank_of(const collective *o, int member) {
+    return o->group_first + member * o->group_stride;
+}
+
+static int own_member(const collectives *c, const collective *o) {
+    return (c->world->rank - o->group_first) / o->group_stride;
+}
+
+static bool is_far(const collectives *c, const collective *o, int member) {
+    return !c->near[rank_of(o, member)];
+}
+
+static bool sums(const collective *o) {
+    return o->kind != OPERATION_ALL_GATHER;
+}
+
+/* Elements from the start of the whole tensor to the part of a member; for member == group_size, its end. The slices
+ * of an all_reduce are whole cache lines as far as the count allows; the last ones may be empty. */
+static int64_t part_start(const collective *o, int member) {
+    if (o->kind != OPERATION_ALL_REDUCE)
+        return member * o->count;
+    return minimum(member * round_up(divide_up(o->count, o->group_size), SLICE_ELEMENTS), o->count);
+}
+
+static int64_t part_count(const collective *o, int member) {
+    return part_start(o, member + 1) - part_start(o, member);
+}
+
+static int64_t far_members(const world *w, const collective *o, transport how) {
+    int64_t far = 0;
+    for (int k = 0; k < o->group_size; k++)
+        far += !is_near(w, how, rank_of(o, k));
+    return far;
+}
+
+/* Where the part of one far member lies in the workspace. All members' slots are of the size of the first part, the
+ * largest. */
+static int64_t slot_bytes(const collective *o) {
+    return round_up(part_count(o, 0) * dtype_bytes(o->type), SLICE_ELEMENTS * (int64_t)sizeof(float));
+}
+
+int64_t collectives_workspace(const world *w, const collective *list, int32_t count, transport how) {
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < count; i++)
+        if (sums(&list[i]))
+            bytes = maximum(bytes, must_multiply(far_members(w, &list[i], how), slot_bytes(&list[i])));
+    return round_up(bytes, WORKSPACE_ALIGNMENT);
+}
+
+static char *slot_of(const collectives *c, const collective *o, int member) {
+    int64_t slot = 0;
+    for (int k = 0; k < member; k++)
+        slot += is_far(c, o, k);
+    return c->workspace + slot * slot_bytes(o);
+}
+
+/* --- Messages to and from far members --- */
+
+static void receive_parts(collectives *c, int32_t index) {
+    const collective *o = &c->list[index];
+    int own = own_member(c, o);
+    for (int k = 0; k < o->group_size; k++) {
+        if (!is_far(c, o, k))
+            continue;
+        char *place = slot_of(c, o, k);
+        if (!sums(o))
+            place = c->arena + o->output + part_start(o, k) * dtype_bytes(o->type);
+        messages_receive(c->messages, index, k, ROUND_PARTS, place, part_count(o, sums(o) ? own : k));
+    }
+}
+
+/* To sum, a far member needs its part of this rank's tensor; to gather, this rank's part. */
+static void send_parts(collectives *c, int32_t index) {
+    const collective *o = &c->list[index];
+    int own = own_member(c, o);
+    for (int k = 0; k < o->group_size; k++) {
+        if (!is_far(c, o, k))
+            continue;
+        const char *data = c->arena + o->input + (sums(o) ? part_start(o, k) * dtype_bytes(o->type) : 0);
+        messages_send(c->messages, index, k, ROUND_PARTS, data, part_count(o, sums(o) ? k : own));
+    }
+}
+
+static void exchange_sums(collectives *c, int32_t index) {
+    const collective *o = &c->list[index];
+    int own = own_member(c, o);
+    float *output = (float *)(c->arena + o->output);
+    for (int k = 0; k < o->group_size; k++) {
+        if (!is_far(c, o, k))
+            continue;
+        messages_receive(c->messages, index, k, ROUND_SUMS, output + part_start(o, k), part_count(o, k));
+        messages_send(c->messages, index, k, ROUND_SUMS, output + part_start(o, own), part_count(o, own));
+    }
+}
+
+static bool all_sent(collectives *c, int32_t index) {
+    const collective *o = &c->list[index];
+    for (int k = 0; k < o->group_size; k++)
+        if (is_far(c, o, k) && !messages_sent(c->messages, index, k))
+            return false;
+    return true;
+}
+
+static void take_workspace(collectives *c) {
+    c->holder = NO_COLLECTIVE;
+    for (int32_t p = 0; p < c->pending_count && c->holder == NO_COLLECTIVE; p++)
+        if (sums(&c->list[c->pending[p]]) && c->stages[c->pending[p]] == STAGE_ISSUED)
+            c->holder = c->pending[p];
+    if (c->holder != NO_COLLECTIVE)
+        receive_parts(c, c->holder);
+}
+
+/* --- Progress of one collective --- */
+
+/* Whether a member has done what this rank waits for at the collective's stage. */
+static bool has_come(collectives *c, int32_t index, int member) {
+    static const mark awaited[] = {[STAGE_ISSUED] = MARK_ISSUED, [STAGE_SUMMED] = MARK_REDUCED, [STAGE_DONE] = MARK_READ};
+    const collective *o = &c->list[index];
+    stage s = c->stages[index];
+    if (!is_far(c, o, member))
+        return window_marked(c->window, rank_of(o, member), awaited[s], index, c->step);
+    if (s == STAGE_DONE)
+        return messages_sent(c->messages, index, member);
+    bool posted = s == STAGE_SUMMED || !sums(o) || c->holder == index;
+    return posted && messages_received(c->messages, index, member);
+}
+
+static bool all_have_come(collectives *c, int32_t index) {
+    for (int k = 0; k < c->list[index].group_size; k++)
+        if (!has_come(c, index, k))
+            return false;
+    return true;
+}
+
+static void sum_parts(collectives *c, int32_t index) {
+    const collective *o = &c->list[index];
+    int own = own_member(c, o);
+    int64_t start = part_start(o, own), count = part_count(o, own);
+    int64_t offset = o->input + start * (int64_t)sizeof(float);
+    for (int k = 0; k < o->group_size; k++) {
+        part *p = &c->parts[k];
+        *p = (part){.bytes = count * (int64_t)sizeof(float), .rank = NO_RANK};
+        if (is_far(c, o, k)) {
+            p->from = slot_of(c, o, k);
+        } else {
+            p->rank = rank_of(o, k);
+            p->offset = offset;
+            p->from = window_at(c->window, p->rank, offset);
+        }
+    }
+    float *output = (float *)(c->arena + o->output) + (o->kind == OPERATION_ALL_REDUCE ? start : 0);
+    transfer_sum(c->pool, c->window, c->parts, o->group_size, output, o->accumulate);
+}
+
+/* Pulls the parts of the near members, those after this rank first, so that not all ranks read one rank's memory at
+ * once. Parts of far members have come in place. `source`: bytes from the start of each member's arena to its part. */
+static void copy_part(collectives *c, const collective *o, int member, int64_t source, part *p) {
+    int rank = rank_of(o, member);
+    int64_t size = dtype_bytes(o->type);
+    *p = (part){.from = window_at(c->window, rank, source), .to = c->arena + o->output + part_start(o, member) * size,
+                .bytes = part_count(o, member) * size, .rank = rank, .offset = source};
+}
+
+static void copy_parts(collectives *c, int32_t index) {
+    const collective *o = &c->list[index];
+    int own = own_member(c, o), count = 0;
+    for (int i = 1; i <= o->group_size; i++) {
+        int k = (own + i) % o->group_size;
+        if (is_far(c, o, k))
+            continue;
+        int64_t in_output = o->output + part_start(o, k) * dtype_bytes(o->type);
+        copy_part(c, o, k, sums(o) ? in_output : o->input, &c->parts[count]);
+        count += c->parts[count].from != c->parts[count].to;
+    }
+    transfer_copy(c->pool, c->window, c->parts, count);
+}
+
+static void move(collectives *c, int32_t index, void (*transfer)(collectives *, int32_t)) {
+    double begun = patience_clock();
+    transfer(c, index);
+    c->times.moving += patience_clock() - begun;
+}
+
+static void leave_pending(collectives *c, int32_t index) {
+    int32_t kept = 0;
+    for (int32_t p = 0; p < c->pending_count; p++)
+        if (c->pending[p] != index)
+            c->pending[kept++] = c->pending[p];
+    c->pending_count = kept;
+}
+
+static void become_done(collectives *c, int32_t index) {
+    window_mark(c->window, MARK_READ, index, c->step);
+    c->stages[index] = STAGE_DONE;
+    leave_pending(c, index);
+}
+
+static void become_summed(collectives *c, int32_t index) {
+    c->stages[index] = STAGE_SUMMED;
+    window_mark(c->window, MARK_REDUCED, index, c->step);
+    if (c->messages != NULL)
+        exchange_sums(c, index);
+}
+
+/* Moves what can be moved without waiting; true when the collective is done. */
+static bool advance(collectives *c, int32_t index) {
+    const collective *o = &c->list[index];
+    if (c->stages[index] == STAGE_ISSUED) {
+        if (!all_have_come(c, index))
+            return false;
+        /* The sums come back into memory that is being sent, if the all_reduce is in place. */
+        if (o->kind == OPERATION_ALL_REDUCE && !all_sent(c, index))
+            return false;
+        move(c, index, sums(o) ? sum_parts : copy_parts);
+        if (o->kind == OPERATION_ALL_REDUCE)
+            become_summed(c, index);
+        else
+            become_done(c, index);
+        if (c->holder == index)
+            take_workspace(c);
+    }
+    if (c->stages[index] == STAGE_SUMMED && all_have_come(c, index)) {
+        move(c, index, copy_parts);
+        become_done(c, index);
+    }
+    return c->stages[index] == STAGE_DONE;
+}
+
+static bool released(collectives *c, int32_t index) {
+    return all_have_come(c, index);
+}
+
+void collectives_poll(collectives *c) {
+    for (int32_t p = 0; p < c->pending_count;) {
+        int32_t index = c->pending[p];
+        p += !advance(c, index); /* when done it has left the list */
+    }
+}
+
+/* --- Failures --- */
+
+static bool adopt(collectives *c, const failure *f) {
+    c->failed = true;
+    c->failure = *f;
+    if (f->speaker == NOBODY_LOST)
+        world_limit(c->world, c->timeout);
+    else
+        world_doubt(c->world, f->speaker);
+    return true;
+}
+
+static bool failed(collectives *c, error *e) {
+    failure f;
+    if (!c->failed && (window_failed(c->window, &f) || (c->messages != NULL && messages_failed(c->messages, &f))))
+        adopt(c, &f);
+    if (c->failed)
+        *e = c->failure.error;
+    return c->failed;
+}
+
+static void fail(collectives *c, const error *e, int speaker) {
+    failure f = {.error = *e, .speaker = speaker};
+    world_name_rank(c->world, &f.error);
+    window_fail(c->window, &f);
+    if (c->messages != NULL)
+        messages_fail(c->messages, &f);
+    adopt(c, &f);
+}
+
+void collectives_fail(collectives *c, const error *e) {
+    fail(c, e, NOBODY_LOST);
+}
+
+/* Writes "rank 2" or "ranks 2, 5"; returns the lowest rank of the job that is not among them. */
+static int name_missing(collectives *c, int32_t index, char *text, size_t size) {
+    const collective *o = &c->list[index];
+    size_t used = 0;
+    int missing = 0, speaker = 0;
+    text[0] = '\0';
+    for (int k = 0; k < o->group_size; k++) {
+        if (has_come(c, index, k))
+            continue;
+        speaker += rank_of(o, k) == speaker;
+        used += (size_t)snprintf(text + used, used < size ? size - used : 0, "%s%d", missing++ > 0 ? ", " : "",
+                                 rank_of(o, k));
+        used = used < size ? used : size;
+    }
+    char list[400];
+    snprintf(list, sizeof list, "%s", text);
+    snprintf(text, size, missing > 1 ? "ranks %s" : "rank %s", list);
+    return speaker;
+}
+
+static bool time_out(collectives *c, int32_t index, error *e) {
+    char missing[400];
+    int speaker = name_missing(c, index, missing, sizeof missing);
+    error_set_own(e, EXIT_LAUNCH,
+                  "%s: waited %g seconds for %s; a rank is stuck, or slower than [shard] timeout allows", c->list[index].name,
+                  c->timeout, missing);
+    fail(c, e, speaker);
+    *e = c->failure.error;
+    return false;
+}
+
+static bool find_dead(collectives *c, int32_t index, error *e) {
+    const collective *o = &c->list[index];
+    for (int k = 0; k < o->group_size; k++) {
+        int rank = rank_of(o, k);
+        if (is_far(c, o, k) || has_come(c, index, k) || window_alive(c->window, rank))
+            continue;
+        error_set(e, EXIT_LAUNCH, "rank %d (%s) has died: it was waited for in %s", rank, c->world->host, o->name);
+        fail(c, e, rank == 0 ? 1 : 0);
+        return true;
+    }
+    return false;
+}
+
+/* --- Waiting --- */
+
+static bool wait_until(collectives *c, int32_t index, bool (*ready)(collectives *, int32_t), error *e) {
+    if (failed(c, e))
+        return false;
+    if (ready(c, index))
+        return true;
+    patience p = patience_begin();
+    double waited = 0, next_look = LOOK_SECONDS, moved = c->times.moving;
+    do {
+        collectives_poll(c);
+        if (failed(c, e))
+            return false;
+        if (waited > next_look) {
+            next_look = waited + LOOK_SECONDS;
+            if (find_dead(c, index, e))
+                return false;
+        }
+        if (waited > c->timeout)
+            return time_out(c, index, e);
+        waited = patience_pause(&p);
+    } while (!ready(c, index));
+    c->times.waiting += patience_clock() - p.begun - (c->times.moving - moved);
+    return true;
+}
+
+void collectives_issue(collectives *c, int32_t index) {
+    check(c->stages[index] == STAGE_IDLE, "%s: issued twice in a step", c->list[index].name);
+    c->stages[index] = STAGE_ISSUED;
+    window_mark(c->window, MARK_ISSUED, index, c->step);
+    const collective *o = &c->list[index];
+    bool far = false;
+    for (int k = 0; k < o->group_size; k++)
+        far |= is_far(c, o, k);
+    if (!far)
+        return;
+    c->pending[c->pending_count++] = index;
+    if (!sums(o))
+        receive_parts(c, index);
+    else if (c->holder == NO_COLLECTIVE)
+        take_workspace(c);
+    send_parts(c, index);
+}
+
+bool collectives_complete(collectives *c, int32_t index, error *e) {
+    check(c->stages[index] != STAGE_IDLE, "%s: completed before it is issued", c->list[index].name);
+    return wait_until(c, index, advance, e);
+}
+
+bool collectives_release(collectives *c, int32_t index, error *e) {
+    return collectives_complete(c, index, e) && wait_until(c, index, released, e);
+}
+
+bool collectives_finish(collectives *c, error *e) {
+    for (int32_t i = 0; i < c->count; i++)
+        if (c->stages[i] != STAGE_IDLE && !collectives_complete(c, i, e))
+            return false;
+    for (int32_t i = 0; i < c->count; i++) {
+        if (c->stages[i] != STAGE_IDLE && !collectives_release(c, i, e))
+            return false;
+        c->stages[i] = STAGE_IDLE;
+    }
+    c->step++;
+    return true;
+}
+
+collectives_times collectives_spent(collectives *c, bool reset) {
+    collectives_times spent = c->times;
+    if (reset)
+        c->times = (collectives_times){0};
+    return spent;
+}
+
+/* --- Opening --- */
+
+static uint64_t digest_number(uint64_t digest, int64_t number) { /* FNV-1a over the bytes of a number */
+    for (int byte = 0; byte < 8; byte++)
+        digest = (digest ^ ((uint64_t)number >> (8 * byte) & 0xff)) * UINT64_C(0x100000001b3);
+    return digest;
+}
+
+static uint64_t digest_of(const collective *list, int32_t count) {
+    uint64_t digest = digest_number(UINT64_C(0xcbf29ce484222325), count);
+    for (int32_t i = 0; i < count; i++) {
+        const collective *o = &list[i];
+        const int64_t fields[] = {o->kind, o->group_stride, o->group_size, o->type, o->count, o->input, o->output,
+                                  o->accumulate};
+        for (size_t f = 0; f < sizeof fields / sizeof *fields; f++)
+            digest = digest_number(digest, fields[f]);
+    }
+    return digest;
+}
+
+static bool same_everywhere(world *w, const collective *list, int32_t count, error *e) {
+    uint64_t mine = digest_of(list, count), *all = memory_allocate((size_t)w->size, sizeof *all);
+    world_all_gather(w, &mine, sizeof mine, all);
+    int other = 0;
+    while (other < w->size && all[other] == all[0])
+        other++;
+    free(all);
+    return other == w->size ||
+           error_set(e, EXIT_LAUNCH,
+                     "rank %d planned another step than rank 0: the same program, config and data must run on every rank",
+                     other);
+}
+
+static void check_list(const collectives *c, const device_memory *arena) {
+    for (int32_t i = 0; i < c->count; i++) {
+        const collective *o = &c->list[i];
+        int own = own_member(c, o);
+        int64_t whole = must_multiply(o->count, o->kind == OPERATION_ALL_REDUCE ? 1 : o->group_size);
+        int64_t size = dtype_bytes(o->type), part_bytes = must_multiply(o->count, size);
+        int64_t whole_bytes = must_multiply(whole, size);
+        check(own >= 0 && own < o->group_size && rank_of(o, own) == c->world->rank, "%s: not in the group", o->name);
+        check(!sums(o) || o->type == DTYPE_F32, "%s: sums of %s", o->name, dtype_name(o->type));
+        check(!o->accumulate || o->kind == OPERATION_REDUCE_SCATTER, "%s: only a reduce_scatter accumulates", o->name);
+        check(o->input >= 0 && o->input + (sums(o) ? whole_bytes : part_bytes) <= (int64_t)arena->bytes &&
+                  o->output >= 0 &&
+                  o->output + (o->kind == OPERATION_REDUCE_SCATTER ? part_bytes : whole_bytes) <= (int64_t)arena->bytes,
+              "%s: outside the arena", o->name);
+    }
+}
+
+static bool open_transports(collectives *c, const collectives_settings *settings, error *e) {
+    world *w = c->world;
+    if (settings->transport == TRANSPORT_WINDOW && w->nodes > 1)
+        return error_set(e, EXIT_LAUNCH, "shared memory does not reach the other %d nodes", w->nodes - 1);
+    if (!same_everywhere(w, c->list, c->count, e) ||
+        !window_open(w, settings->arena, c->near, c->count, &c->window, e))
+        return false;
+    bool *far = memory_allocate((size_t)w->size, sizeof *far), any = false;
+    for (int r = 0; r < w->size; r++)
+        any |= far[r] = !c->near[r];
+    if (w->nodes > 1 || (settings->transport == TRANSPORT_MESSAGES && w->size > 1))
+        messages_open(w, far, c->list, c->count, &c->messages, e);
+    free(far);
+    return e->code == 0;
+}
+
+bool collectives_open(world *w, const collectives_settings *settings, const collective *list, int32_t count,
+                      collectives **opened, error *e) {
+    collectives *c = memory_allocate(1, sizeof *c);
+    *c = (collectives){.world = w, .pool = device_cpu_pool(settings->device), .arena = settings->arena->base,
+                       .count = count, .step = 1, .workspace = (char *)settings->arena->base + settings->workspace,
+                       .holder = NO_COLLECTIVE, .timeout = settings->timeout};
+    c->near = memory_allocate((size_t)w->size, sizeof *c->near);
+    c->parts = memory_allocate((size_t)w->size, sizeof *c->parts);
+    c->list = memory_allocate((size_t)count, sizeof *c->list);
+    c->stages = memory_allocate((size_t)count, sizeof *c->stages);
+    c->pending = memory_allocate((size_t)count, sizeof *c->pending);
+    for (int32_t i = 0; i < count; i++)
+        c->list[i] = list[i];
+    for (int r = 0; r < w->size; r++)
+        c->near[r] = is_near(w, settings->transport, r);
+    check_list(c, settings->arena);
+    open_transports(c, settings, e);
+    if (!world_agree(w, e)) {
+        collectives_close(c);
+        return false;
+    }
+    *opened = c;
+    return true;
+}
+
+void collectives_close(collectives *c) {
+    if (c->messages != NULL)
+        messages_close(c->messages);
+    if (c->window != NULL)
+        window_close(c->window);
+    free(c->near);
+    free(c->parts);
+    free(c->list);
+    free(c->stages);
+    free(c->pending);
+    free(c);
+}

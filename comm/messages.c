@@ -1,0 +1,153 @@
+#include "comm/messages.h"
+
+#include "comm/world_mpi.h"
+#include "engine/checked.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+/* Tags: 0 is a failure, then one per collective and round. */
+enum { TAG_FAILURE = 0, TAG_FIRST = 1 };
+
+typedef struct course { /* the messages of one collective */
+    MPI_Datatype type;
+    int group_first, group_stride;
+    MPI_Request *sends, *receives; /* [group_size], MPI_REQUEST_NULL: none under way */
+} course;
+
+struct messages {
+    MPI_Comm communicator;
+    int32_t count;
+    course *courses;
+    MPI_Request *requests; /* all of them */
+    bool *far;
+    int size;
+    bool failed;      /* a failure was sent */
+    failure outgoing; /* kept here while it is under way */
+    failure incoming;
+    MPI_Request failure_receive;
+};
+
+static int tag_of(int32_t index, message_round round) {
+    return TAG_FIRST + index * ROUND_COUNT + (int)round;
+}
+
+static MPI_Datatype mpi_type(dtype type) {
+    switch (type) {
+    case DTYPE_F32:
+        return MPI_FLOAT;
+    case DTYPE_F64:
+        return MPI_DOUBLE;
+    case DTYPE_I32:
+        return MPI_INT32_T;
+    default:
+        return MPI_INT16_T; /* 16-bit formats are only moved */
+    }
+}
+
+static bool check_limits(MPI_Comm communicator, const collective *list, int32_t count, error *e) {
+    int found = 0;
+    void *bound = NULL;
+    MPI_Comm_get_attr(communicator, MPI_TAG_UB, &bound, &found);
+    if (found && (int64_t)count * ROUND_COUNT + TAG_FIRST > *(int *)bound)
+        return error_set(e, EXIT_LAUNCH, "a step of %d collectives has more than MPI's %d message tags", count,
+                         *(int *)bound);
+    for (int32_t i = 0; i < count; i++)
+        if (list[i].count > INT_MAX)
+            return error_set(e, EXIT_LAUNCH, "%s: parts of %lld elements are too large for one MPI message", list[i].name,
+                             (long long)list[i].count);
+    return true;
+}
+
+bool messages_open(const world *w, const bool *far, const collective *list, int32_t count, messages **opened, error *e) {
+    MPI_Comm communicator;
+    if (!world_mpi_duplicate(w, &communicator))
+        return error_set(e, EXIT_LAUNCH, "ranks of one process do not exchange messages");
+    if (!check_limits(communicator, list, count, e)) {
+        MPI_Comm_free(&communicator);
+        return false;
+    }
+    messages *m = memory_allocate(1, sizeof *m);
+    *m = (messages){.communicator = communicator, .count = count, .size = w->size};
+    m->far = memory_allocate((size_t)w->size, sizeof *m->far);
+    for (int r = 0; r < w->size; r++)
+        m->far[r] = far[r];
+    int64_t members = 0;
+    for (int32_t i = 0; i < count; i++)
+        members += list[i].group_size;
+    m->requests = memory_allocate((size_t)members * 2, sizeof *m->requests);
+    for (int64_t i = 0; i < members * 2; i++)
+        m->requests[i] = MPI_REQUEST_NULL;
+    m->courses = memory_allocate((size_t)count, sizeof *m->courses);
+    MPI_Request *next = m->requests;
+    for (int32_t i = 0; i < count; i++, next += 2 * (int64_t)list[i - 1].group_size)
+        m->courses[i] = (course){.type = mpi_type(list[i].type), .group_first = list[i].group_first,
+                                 .group_stride = list[i].group_stride, .sends = next,
+                                 .receives = next + list[i].group_size};
+    MPI_Irecv(&m->incoming, sizeof m->incoming, MPI_BYTE, MPI_ANY_SOURCE, TAG_FAILURE, communicator, &m->failure_receive);
+    *opened = m;
+    return true;
+}
+
+void messages_close(messages *m) {
+    if (m->failure_receive != MPI_REQUEST_NULL) {
+        MPI_Cancel(&m->failure_receive);
+        MPI_Wait(&m->failure_receive, MPI_STATUS_IGNORE);
+    }
+    MPI_Comm_free(&m->communicator);
+    free(m->requests);
+    free(m->courses);
+    free(m->far);
+    free(m);
+}
+
+static int rank_of(const course *o, int member) {
+    return o->group_first + member * o->group_stride;
+}
+
+void messages_send(messages *m, int32_t index, int member, message_round round, const void *data, int64_t count) {
+    const course *o = &m->courses[index];
+    MPI_Isend(data, (int)count, o->type, rank_of(o, member), tag_of(index, round), m->communicator, &o->sends[member]);
+}
+
+void messages_receive(messages *m, int32_t index, int member, message_round round, void *data, int64_t count) {
+    const course *o = &m->courses[index];
+    MPI_Irecv(data, (int)count, o->type, rank_of(o, member), tag_of(index, round), m->communicator,
+              &o->receives[member]);
+}
+
+static bool over(MPI_Request *request) {
+    int done = 1;
+    if (*request != MPI_REQUEST_NULL)
+        MPI_Test(request, &done, MPI_STATUS_IGNORE);
+    return done;
+}
+
+bool messages_sent(messages *m, int32_t index, int member) {
+    return over(&m->courses[index].sends[member]);
+}
+
+bool messages_received(messages *m, int32_t index, int member) {
+    return over(&m->courses[index].receives[member]);
+}
+
+void messages_fail(messages *m, const failure *f) {
+    if (m->failed)
+        return;
+    m->failed = true;
+    m->outgoing = *f;
+    for (int r = 0; r < m->size; r++) {
+        MPI_Request request;
+        if (!m->far[r])
+            continue;
+        MPI_Isend(&m->outgoing, sizeof m->outgoing, MPI_BYTE, r, TAG_FAILURE, m->communicator, &request);
+        MPI_Request_free(&request); /* completes while this rank waits in the agreement that follows */
+    }
+}
+
+bool messages_failed(messages *m, failure *f) {
+    if (!over(&m->failure_receive))
+        return false;
+    *f = m->incoming;
+    return true;
+}

@@ -1,0 +1,162 @@
+#include "comm/loopback.h"
+#include "comm/patience.h"
+#include "comm/world_mpi.h"
+#include "comm/world_state.h"
+#include "engine/checked.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* How long a rank waits for the others when it knows that one may be lost. Those that are alive find out about the
+ * failure in their next wait, at most one operation away. */
+static const double GRACE_SECONDS = 5;
+
+bool world_open(world *w, int *argc, char ***argv, error *e) {
+    if (world_mpi_launched())
+        return world_mpi_open(w, argc, argv, e);
+    world_alone(w);
+    return true;
+}
+
+void world_state_place(world *w, world_state *state, int rank, int size, const int *node_key) {
+    state->node_of = memory_allocate((size_t)size, sizeof *state->node_of);
+    state->local_rank_of = memory_allocate((size_t)size, sizeof *state->local_rank_of);
+    state->all = memory_allocate((size_t)size, sizeof *state->all);
+    state->limit = WITHOUT_LIMIT;
+    if (gethostname(state->host, sizeof state->host - 1) != 0)
+        snprintf(state->host, sizeof state->host, "unknown host");
+    int nodes = 0;
+    for (int r = 0; r < size; r++) {
+        int first = 0; /* lowest rank of the same node */
+        while (node_key[first] != node_key[r])
+            first++;
+        state->node_of[r] = first == r ? nodes++ : state->node_of[first];
+        for (int before = 0; before < r; before++)
+            state->local_rank_of[r] += node_key[before] == node_key[r];
+    }
+    *w = (world){.rank = rank, .size = size, .local_rank = state->local_rank_of[rank], .node = state->node_of[rank],
+                 .nodes = nodes, .node_of = state->node_of, .local_rank_of = state->local_rank_of, .host = state->host,
+                 .state = state};
+    for (int r = 0; r < size; r++)
+        w->local_size += state->node_of[r] == w->node;
+}
+
+void world_state_free(world *w) {
+    world_state *state = w->state;
+    free(state->node_of);
+    free(state->local_rank_of);
+    free(state->all);
+    free(state);
+    *w = (world){0};
+}
+
+void world_close(world *w) {
+    world_state *state = w->state;
+    const world_functions *functions = state->functions;
+    /* The launcher kills the others when the first rank leaves with an error, so none leaves before the speaker, who
+     * comes here after printing. */
+    if (state->failed && !state->broken && !functions->barrier(w, state->limit))
+        state->broken = true;
+    else if (state->broken && !world_speaks(w))
+        patience_sleep(GRACE_SECONDS);
+    functions->close(w);
+}
+
+void world_limit(world *w, double seconds) {
+    if (w->state->limit < 0)
+        w->state->limit = seconds;
+}
+
+void world_doubt(world *w, int speaker) {
+    w->state->limit = GRACE_SECONDS;
+    w->state->speaker = speaker;
+}
+
+bool world_speaks(const world *w) {
+    return w->rank == w->state->speaker;
+}
+
+void world_name_rank(const world *w, error *e) {
+    if (e->own && w->size > 1) {
+        error plain = *e;
+        snprintf(e->message, sizeof e->message, "rank %d (%s): %.1600s", w->rank, w->host, plain.message);
+    }
+    e->own = false;
+}
+
+/* The ranks cannot be brought together any more: this one keeps what it knows. */
+static bool part(world *w, error *e) {
+    w->state->broken = w->state->failed = true;
+    world_name_rank(w, e);
+    w->state->code = e->code;
+    return false;
+}
+
+bool world_agree_maximum(world *w, int64_t *value, error *e) {
+    world_state *state = w->state;
+    state->mine = (world_report){.code = e->code, .value = *value};
+    if (!state->functions->all_gather(w, &state->mine, sizeof state->mine, state->all, state->limit))
+        return part(w, e);
+    int failed = w->size;
+    for (int r = w->size - 1; r >= 0; r--) {
+        *value = maximum(*value, state->all[r].value);
+        failed = state->all[r].code != 0 ? r : failed;
+    }
+    if (failed == w->size)
+        return true;
+    if (failed == w->rank) {
+        world_name_rank(w, e);
+        state->agreed = *e;
+    }
+    if (!state->functions->broadcast(w, &state->agreed, sizeof state->agreed, failed, state->limit))
+        return part(w, e);
+    *e = state->agreed;
+    state->failed = true;
+    state->code = e->code;
+    return false;
+}
+
+bool world_agree(world *w, error *e) {
+    int64_t unused = 0;
+    return world_agree_maximum(w, &unused, e);
+}
+
+void world_barrier(world *w) {
+    w->state->functions->barrier(w, WITHOUT_LIMIT);
+}
+
+void world_broadcast(world *w, void *data, size_t bytes, int root) {
+    w->state->functions->broadcast(w, data, bytes, root, WITHOUT_LIMIT);
+}
+
+void world_all_gather(world *w, const void *mine, size_t bytes, void *all) {
+    w->state->functions->all_gather(w, mine, bytes, all, WITHOUT_LIMIT);
+}
+
+double world_maximum(world *w, double value) {
+    double *all = memory_allocate((size_t)w->size, sizeof *all);
+    world_all_gather(w, &value, sizeof value, all);
+    for (int r = 0; r < w->size; r++)
+        value = all[r] > value ? all[r] : value;
+    free(all);
+    return value;
+}
+
+int64_t world_sum(world *w, int64_t value) {
+    int64_t *all = memory_allocate((size_t)w->size, sizeof *all), sum = 0;
+    world_all_gather(w, &value, sizeof value, all);
+    for (int r = 0; r < w->size; r++)
+        sum += all[r];
+    free(all);
+    return sum;
+}
+
+void world_send(world *w, const void *data, size_t bytes, int to) {
+    w->state->functions->send(w, data, bytes, to);
+}
+
+void world_receive(world *w, void *data, size_t bytes, int from) {
+    w->state->functions->receive(w, data, bytes, from);
+}
