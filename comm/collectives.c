@@ -1,6 +1,7 @@
 #include "comm/collectives.h"
 
 #include "comm/messages.h"
+#include "comm/parts.h"
 #include "comm/patience.h"
 #include "comm/transfer.h"
 #include "comm/world_state.h"
@@ -18,7 +19,7 @@ typedef enum stage {
     STAGE_DONE
 } stage;
 
-enum { NO_COLLECTIVE = -1, WORKSPACE_ALIGNMENT = 256, SLICE_ELEMENTS = 16 };
+enum { NO_COLLECTIVE = -1 };
 
 /* How often a waiting rank looks whether those that it waits for are alive. */
 static const double LOOK_SECONDS = 0.25;
@@ -49,59 +50,12 @@ struct collectives {
     failure failure;
 };
 
-/* --- Members of a group, and their parts --- */
-
-static bool is_near(const world *w, transport how, int rank) {
-    return rank == w->rank || (how != TRANSPORT_MESSAGES && w->node_of[rank] == w->node);
-}
-
-static int rank_of(const collective *o, int member) {
-    return o->group_first + member * o->group_stride;
-}
-
 static int own_member(const collectives *c, const collective *o) {
-    return (c->world->rank - o->group_first) / o->group_stride;
+    return member_of(o, c->world->rank);
 }
 
 static bool is_far(const collectives *c, const collective *o, int member) {
     return !c->near[rank_of(o, member)];
-}
-
-static bool sums(const collective *o) {
-    return o->kind != OPERATION_ALL_GATHER;
-}
-
-/* Elements from the start of the whole tensor to the part of a member; for member == group_size, its end. The slices
- * of an all_reduce are whole cache lines as far as the count allows; the last ones may be empty. */
-static int64_t part_start(const collective *o, int member) {
-    if (o->kind != OPERATION_ALL_REDUCE)
-        return member * o->count;
-    return minimum(member * round_up(divide_up(o->count, o->group_size), SLICE_ELEMENTS), o->count);
-}
-
-static int64_t part_count(const collective *o, int member) {
-    return part_start(o, member + 1) - part_start(o, member);
-}
-
-static int64_t far_members(const world *w, const collective *o, transport how) {
-    int64_t far = 0;
-    for (int k = 0; k < o->group_size; k++)
-        far += !is_near(w, how, rank_of(o, k));
-    return far;
-}
-
-/* Where the part of one far member lies in the workspace. All members' slots are of the size of the first part, the
- * largest. */
-static int64_t slot_bytes(const collective *o) {
-    return round_up(part_count(o, 0) * dtype_bytes(o->type), SLICE_ELEMENTS * (int64_t)sizeof(float));
-}
-
-int64_t collectives_workspace(const world *w, const collective *list, int32_t count, transport how) {
-    int64_t bytes = 0;
-    for (int32_t i = 0; i < count; i++)
-        if (sums(&list[i]))
-            bytes = maximum(bytes, must_multiply(far_members(w, &list[i], how), slot_bytes(&list[i])));
-    return round_up(bytes, WORKSPACE_ALIGNMENT);
 }
 
 static char *slot_of(const collectives *c, const collective *o, int member) {
@@ -169,6 +123,12 @@ static void take_workspace(collectives *c) {
 
 /* --- Progress of one collective --- */
 
+/* Whether the parts of far members have memory to come to. */
+static bool has_place(const collectives *c, int32_t index) {
+    bool through_workspace = c->messages != NULL && sums(&c->list[index]) && c->stages[index] == STAGE_ISSUED;
+    return !through_workspace || c->holder == index;
+}
+
 /* Whether a member has done what this rank waits for at the collective's stage. */
 static bool has_come(collectives *c, int32_t index, int member) {
     static const mark awaited[] = {[STAGE_ISSUED] = MARK_ISSUED, [STAGE_SUMMED] = MARK_REDUCED, [STAGE_DONE] = MARK_READ};
@@ -178,8 +138,7 @@ static bool has_come(collectives *c, int32_t index, int member) {
         return window_marked(c->window, rank_of(o, member), awaited[s], index, c->step);
     if (s == STAGE_DONE)
         return messages_sent(c->messages, index, member);
-    bool posted = s == STAGE_SUMMED || !sums(o) || c->holder == index;
-    return posted && messages_received(c->messages, index, member);
+    return has_place(c, index) && messages_received(c->messages, index, member);
 }
 
 static bool all_have_come(collectives *c, int32_t index) {
@@ -211,7 +170,7 @@ static void sum_parts(collectives *c, int32_t index) {
 
 /* Pulls the parts of the near members, those after this rank first, so that not all ranks read one rank's memory at
  * once. Parts of far members have come in place. `source`: bytes from the start of each member's arena to its part. */
-static void copy_part(collectives *c, const collective *o, int member, int64_t source, part *p) {
+static void near_part(collectives *c, const collective *o, int member, int64_t source, part *p) {
     int rank = rank_of(o, member);
     int64_t size = dtype_bytes(o->type);
     *p = (part){.from = window_at(c->window, rank, source), .to = c->arena + o->output + part_start(o, member) * size,
@@ -226,7 +185,7 @@ static void copy_parts(collectives *c, int32_t index) {
         if (is_far(c, o, k))
             continue;
         int64_t in_output = o->output + part_start(o, k) * dtype_bytes(o->type);
-        copy_part(c, o, k, sums(o) ? in_output : o->input, &c->parts[count]);
+        near_part(c, o, k, sums(o) ? in_output : o->input, &c->parts[count]);
         count += c->parts[count].from != c->parts[count].to;
     }
     transfer_copy(c->pool, c->window, c->parts, count);
@@ -319,6 +278,7 @@ static void fail(collectives *c, const error *e, int speaker) {
     failure f = {.error = *e, .speaker = speaker};
     world_name_rank(c->world, &f.error);
     window_fail(c->window, &f);
+    window_failed(c->window, &f); /* another rank of the node may have been first: all follow that one */
     if (c->messages != NULL)
         messages_fail(c->messages, &f);
     adopt(c, &f);
@@ -328,32 +288,32 @@ void collectives_fail(collectives *c, const error *e) {
     fail(c, e, NOBODY_LOST);
 }
 
-/* Writes "rank 2" or "ranks 2, 5"; returns the lowest rank of the job that is not among them. */
-static int name_missing(collectives *c, int32_t index, char *text, size_t size) {
+/* Writes the numbers of the members that have not come; returns the lowest rank of the job that is not among them. */
+static int list_missing(collectives *c, int32_t index, char *text, size_t size) {
     const collective *o = &c->list[index];
     size_t used = 0;
-    int missing = 0, speaker = 0;
-    text[0] = '\0';
+    int speaker = 0;
+    snprintf(text, size, " none now");
     for (int k = 0; k < o->group_size; k++) {
+        int rank = rank_of(o, k);
         if (has_come(c, index, k))
             continue;
-        speaker += rank_of(o, k) == speaker;
-        used += (size_t)snprintf(text + used, used < size ? size - used : 0, "%s%d", missing++ > 0 ? ", " : "",
-                                 rank_of(o, k));
-        used = used < size ? used : size;
+        speaker += rank == speaker;
+        if (used < size)
+            used += (size_t)snprintf(text + used, size - used, " %d", rank);
     }
-    char list[400];
-    snprintf(list, sizeof list, "%s", text);
-    snprintf(text, size, missing > 1 ? "ranks %s" : "rank %s", list);
     return speaker;
 }
 
 static bool time_out(collectives *c, int32_t index, error *e) {
     char missing[400];
-    int speaker = name_missing(c, index, missing, sizeof missing);
+    if (!has_place(c, index)) /* it waits for the collective that has the workspace */
+        index = c->holder;
+    int speaker = list_missing(c, index, missing, sizeof missing);
     error_set_own(e, EXIT_LAUNCH,
-                  "%s: waited %g seconds for %s; a rank is stuck, or slower than [shard] timeout allows", c->list[index].name,
-                  c->timeout, missing);
+                  "%s: waited %g seconds for others; missing ranks:%s; a rank is stuck, or slower than [shard] timeout "
+                  "allows",
+                  c->list[index].name, c->timeout, missing);
     fail(c, e, speaker);
     *e = c->failure.error;
     return false;
@@ -447,64 +407,15 @@ collectives_times collectives_spent(collectives *c, bool reset) {
 
 /* --- Opening --- */
 
-static uint64_t digest_number(uint64_t digest, int64_t number) { /* FNV-1a over the bytes of a number */
-    for (int byte = 0; byte < 8; byte++)
-        digest = (digest ^ ((uint64_t)number >> (8 * byte) & 0xff)) * UINT64_C(0x100000001b3);
-    return digest;
-}
-
-static uint64_t digest_of(const collective *list, int32_t count) {
-    uint64_t digest = digest_number(UINT64_C(0xcbf29ce484222325), count);
-    for (int32_t i = 0; i < count; i++) {
-        const collective *o = &list[i];
-        const int64_t fields[] = {o->kind, o->group_stride, o->group_size, o->type, o->count, o->input, o->output,
-                                  o->accumulate};
-        for (size_t f = 0; f < sizeof fields / sizeof *fields; f++)
-            digest = digest_number(digest, fields[f]);
-    }
-    return digest;
-}
-
-static bool same_everywhere(world *w, const collective *list, int32_t count, error *e) {
-    uint64_t mine = digest_of(list, count), *all = memory_allocate((size_t)w->size, sizeof *all);
-    world_all_gather(w, &mine, sizeof mine, all);
-    int other = 0;
-    while (other < w->size && all[other] == all[0])
-        other++;
-    free(all);
-    return other == w->size ||
-           error_set(e, EXIT_LAUNCH,
-                     "rank %d planned another step than rank 0: the same program, config and data must run on every rank",
-                     other);
-}
-
-static void check_list(const collectives *c, const device_memory *arena) {
-    for (int32_t i = 0; i < c->count; i++) {
-        const collective *o = &c->list[i];
-        int own = own_member(c, o);
-        int64_t whole = must_multiply(o->count, o->kind == OPERATION_ALL_REDUCE ? 1 : o->group_size);
-        int64_t size = dtype_bytes(o->type), part_bytes = must_multiply(o->count, size);
-        int64_t whole_bytes = must_multiply(whole, size);
-        check(own >= 0 && own < o->group_size && rank_of(o, own) == c->world->rank, "%s: not in the group", o->name);
-        check(!sums(o) || o->type == DTYPE_F32, "%s: sums of %s", o->name, dtype_name(o->type));
-        check(!o->accumulate || o->kind == OPERATION_REDUCE_SCATTER, "%s: only a reduce_scatter accumulates", o->name);
-        check(o->input >= 0 && o->input + (sums(o) ? whole_bytes : part_bytes) <= (int64_t)arena->bytes &&
-                  o->output >= 0 &&
-                  o->output + (o->kind == OPERATION_REDUCE_SCATTER ? part_bytes : whole_bytes) <= (int64_t)arena->bytes,
-              "%s: outside the arena", o->name);
-    }
-}
-
 static bool open_transports(collectives *c, const collectives_settings *settings, error *e) {
     world *w = c->world;
     if (settings->transport == TRANSPORT_WINDOW && w->nodes > 1)
         return error_set(e, EXIT_LAUNCH, "shared memory does not reach the other %d nodes", w->nodes - 1);
-    if (!same_everywhere(w, c->list, c->count, e) ||
-        !window_open(w, settings->arena, c->near, c->count, &c->window, e))
+    if (!parts_agree(w, c->list, c->count, e) || !window_open(w, settings->arena, c->near, c->count, &c->window, e))
         return false;
-    bool *far = memory_allocate((size_t)w->size, sizeof *far), any = false;
+    bool *far = memory_allocate((size_t)w->size, sizeof *far);
     for (int r = 0; r < w->size; r++)
-        any |= far[r] = !c->near[r];
+        far[r] = !c->near[r];
     if (w->nodes > 1 || (settings->transport == TRANSPORT_MESSAGES && w->size > 1))
         messages_open(w, far, c->list, c->count, &c->messages, e);
     free(far);
@@ -526,7 +437,7 @@ bool collectives_open(world *w, const collectives_settings *settings, const coll
         c->list[i] = list[i];
     for (int r = 0; r < w->size; r++)
         c->near[r] = is_near(w, settings->transport, r);
-    check_list(c, settings->arena);
+    parts_check(w, list, count, settings->arena);
     open_transports(c, settings, e);
     if (!world_agree(w, e)) {
         collectives_close(c);

@@ -1,0 +1,85 @@
+#include "comm/parts.h"
+
+#include "engine/checked.h"
+
+#include <stdlib.h>
+
+enum { SLICE_ELEMENTS = 16, SLOT_ALIGNMENT = 64, WORKSPACE_ALIGNMENT = 256 };
+
+int64_t part_start(const collective *o, int member) {
+    if (o->kind != OPERATION_ALL_REDUCE)
+        return member * o->count;
+    return minimum(member * round_up(divide_up(o->count, o->group_size), SLICE_ELEMENTS), o->count);
+}
+
+int64_t part_count(const collective *o, int member) {
+    return part_start(o, member + 1) - part_start(o, member);
+}
+
+int64_t slot_bytes(const collective *o) {
+    return round_up(must_multiply(part_count(o, 0), dtype_bytes(o->type)), SLOT_ALIGNMENT);
+}
+
+bool is_near(const world *w, transport how, int rank) {
+    return rank == w->rank || (how != TRANSPORT_MESSAGES && w->node_of[rank] == w->node);
+}
+
+int64_t collectives_workspace(const world *w, const collective *list, int32_t count, transport how) {
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < count; i++) {
+        int64_t far = 0;
+        for (int k = 0; sums(&list[i]) && k < list[i].group_size; k++)
+            far += !is_near(w, how, rank_of(&list[i], k));
+        bytes = maximum(bytes, must_multiply(far, slot_bytes(&list[i])));
+    }
+    return round_up(bytes, WORKSPACE_ALIGNMENT);
+}
+
+static void check_one(const world *w, const collective *o, int64_t arena_bytes) {
+    bool whole_input = sums(o), whole_output = o->kind != OPERATION_REDUCE_SCATTER;
+    int64_t part = must_multiply(o->count, dtype_bytes(o->type));
+    int64_t whole = must_multiply(part, o->kind == OPERATION_ALL_REDUCE ? 1 : o->group_size);
+    int member = member_of(o, w->rank);
+    check(member >= 0 && member < o->group_size && rank_of(o, member) == w->rank, "%s: not in the group", o->name);
+    check(!sums(o) || o->type == DTYPE_F32, "%s: sums of %s", o->name, dtype_name(o->type));
+    check(!o->accumulate || o->kind == OPERATION_REDUCE_SCATTER, "%s: only a reduce_scatter accumulates", o->name);
+    check(o->input >= 0 && o->input <= arena_bytes - (whole_input ? whole : part), "%s: input outside arena", o->name);
+    check(o->output >= 0 && o->output <= arena_bytes - (whole_output ? whole : part), "%s: output outside arena",
+          o->name);
+}
+
+void parts_check(const world *w, const collective *list, int32_t count, const device_memory *arena) {
+    for (int32_t i = 0; i < count; i++)
+        check_one(w, &list[i], (int64_t)arena->bytes);
+}
+
+static uint64_t digest_number(uint64_t digest, int64_t number) { /* FNV-1a over the bytes of a number */
+    for (int byte = 0; byte < 8; byte++)
+        digest = (digest ^ ((uint64_t)number >> (8 * byte) & 0xff)) * UINT64_C(0x100000001b3);
+    return digest;
+}
+
+static uint64_t digest_of(const collective *list, int32_t count) {
+    uint64_t digest = digest_number(UINT64_C(0xcbf29ce484222325), count);
+    for (int32_t i = 0; i < count; i++) {
+        const collective *o = &list[i];
+        const int64_t fields[] = {o->kind,  o->group_stride, o->group_size, o->type,
+                                  o->count, o->input,        o->output,     o->accumulate};
+        for (size_t f = 0; f < sizeof fields / sizeof *fields; f++)
+            digest = digest_number(digest, fields[f]);
+    }
+    return digest;
+}
+
+bool parts_agree(world *w, const collective *list, int32_t count, error *e) {
+    uint64_t mine = digest_of(list, count), *all = memory_allocate((size_t)w->size, sizeof *all);
+    world_all_gather(w, &mine, sizeof mine, all);
+    int other = 0;
+    while (other < w->size && all[other] == all[0])
+        other++;
+    free(all);
+    return other == w->size ||
+           error_set(e, EXIT_LAUNCH,
+                     "rank %d planned another step than rank 0: the same program, config and data must run on every rank",
+                     other);
+}
