@@ -13,7 +13,7 @@
 
 /* A collective's way through one step. */
 typedef enum stage {
-    STAGE_IDLE,
+    STAGE_IDLE = 0,
     STAGE_ISSUED, /* waits for the parts of the others */
     STAGE_SUMMED, /* all_reduce: has its slice of the sum, waits for the slices of the others */
     STAGE_DONE
@@ -35,6 +35,8 @@ struct collectives {
     int32_t count;
     stage *stages; /* [count] */
     int64_t step;  /* from 1: marks in shared memory start as 0 */
+    /* The collectives of a stream before these numbers are done, and released. */
+    int32_t done_before[COLLECTIVE_STREAMS], released_before[COLLECTIVE_STREAMS];
 
     /* Collectives with far members that were issued and are not done, in the order of issue. Those that sum need the
      * workspace for the parts that come; they get it one after the other in this order, which is the same on every
@@ -185,7 +187,7 @@ static void copy_parts(collectives *c, int32_t index) {
         if (is_far(c, o, k))
             continue;
         int64_t in_output = o->output + part_start(o, k) * dtype_bytes(o->type);
-        near_part(c, o, k, sums(o) ? in_output : o->input, &c->parts[count]);
+        near_part(c, o, k, sums(o) || part_in_place(o, own) ? in_output : o->input, &c->parts[count]);
         count += c->parts[count].from != c->parts[count].to;
     }
     transfer_copy(c->pool, c->window, c->parts, count);
@@ -359,7 +361,8 @@ static bool wait_until(collectives *c, int32_t index, bool (*ready)(collectives 
 }
 
 void collectives_issue(collectives *c, int32_t index) {
-    check(c->stages[index] == STAGE_IDLE, "%s: issued twice in a step", c->list[index].name);
+    check(c->stages[index] == STAGE_IDLE && (index == 0 || c->stages[index - 1] != STAGE_IDLE),
+          "%s: issued twice in a step, or out of order", c->list[index].name);
     c->stages[index] = STAGE_ISSUED;
     window_mark(c->window, MARK_ISSUED, index, c->step);
     const collective *o = &c->list[index];
@@ -376,24 +379,34 @@ void collectives_issue(collectives *c, int32_t index) {
     send_parts(c, index);
 }
 
+/* Waits for all collectives of a stream from *before up to `last`, and moves *before behind it. */
+static bool wait_through(collectives *c, int32_t *before, int32_t last, bool (*ready)(collectives *, int32_t), error *e) {
+    for (; *before <= last; ++*before)
+        if (c->list[*before].stream == c->list[last].stream && !wait_until(c, *before, ready, e))
+            return false;
+    return true;
+}
+
 bool collectives_complete(collectives *c, int32_t index, error *e) {
     check(c->stages[index] != STAGE_IDLE, "%s: completed before it is issued", c->list[index].name);
-    return wait_until(c, index, advance, e);
+    return wait_through(c, &c->done_before[c->list[index].stream], index, advance, e);
 }
 
 bool collectives_release(collectives *c, int32_t index, error *e) {
-    return collectives_complete(c, index, e) && wait_until(c, index, released, e);
+    return collectives_complete(c, index, e) &&
+           wait_through(c, &c->released_before[c->list[index].stream], index, released, e);
 }
 
 bool collectives_finish(collectives *c, error *e) {
     for (int32_t i = 0; i < c->count; i++)
-        if (c->stages[i] != STAGE_IDLE && !collectives_complete(c, i, e))
+        if (!collectives_complete(c, i, e))
             return false;
-    for (int32_t i = 0; i < c->count; i++) {
-        if (c->stages[i] != STAGE_IDLE && !collectives_release(c, i, e))
+    for (int32_t i = 0; i < c->count; i++)
+        if (!collectives_release(c, i, e))
             return false;
-        c->stages[i] = STAGE_IDLE;
-    }
+    memset(c->stages, 0, (size_t)c->count * sizeof *c->stages);
+    memset(c->done_before, 0, sizeof c->done_before);
+    memset(c->released_before, 0, sizeof c->released_before);
     c->step++;
     return true;
 }

@@ -8,9 +8,12 @@
  *   complete(i)  returns when this rank's output is ready: waits for the others' issue(i), pulls their parts
  *   release(i)   completes, and returns when every rank has read this rank's input, so that its bytes may be
  *                overwritten; the output of an all_reduce is read by the others as well
- *   finish()     end of a step: completes and releases all that was issued, makes the list ready for the next step
+ *   finish()     end of a step, when all are issued: completes and releases all, makes the list ready for the next step
  *
- * Every rank issues in the same order, and completes and releases in the same order: else ranks wait for each other.
+ * Every rank issues in the order of the list, and all make the same calls in the same order: else ranks wait for each
+ * other. Completing or releasing a collective does the same for all earlier ones of its stream; collectives of
+ * different streams are independent.
+ *
  * A rank's own part of an all_gather may already lie in its place in the output, its part of a reduce_scatter's input
  * may be the output, and an all_reduce may be in place.
  *
@@ -29,8 +32,11 @@
 #include "comm/world.h"
 #include "engine/device/device.h"
 
+enum { COLLECTIVE_STREAMS = 8 };
+
 typedef struct collective {
     operation_kind kind;   /* all_gather, reduce_scatter, all_reduce */
+    int stream;            /* 0 .. COLLECTIVE_STREAMS-1 */
     int group_first;       /* the group is ranks first, first + stride, ... (size of them), this rank among them */
     int group_stride;
     int group_size;

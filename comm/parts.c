@@ -16,6 +16,12 @@ int64_t part_count(const collective *o, int member) {
     return part_start(o, member + 1) - part_start(o, member);
 }
 
+bool part_in_place(const collective *o, int member) {
+    int64_t place = part_start(o, member) * dtype_bytes(o->type);
+    return (o->kind == OPERATION_ALL_GATHER && o->input == o->output + place) ||
+           (o->kind == OPERATION_REDUCE_SCATTER && o->output == o->input + place);
+}
+
 int64_t slot_bytes(const collective *o) {
     return round_up(must_multiply(part_count(o, 0), dtype_bytes(o->type)), SLOT_ALIGNMENT);
 }
@@ -41,6 +47,7 @@ static void check_one(const world *w, const collective *o, int64_t arena_bytes) 
     int64_t whole = must_multiply(part, o->kind == OPERATION_ALL_REDUCE ? 1 : o->group_size);
     int member = member_of(o, w->rank);
     check(member >= 0 && member < o->group_size && rank_of(o, member) == w->rank, "%s: not in the group", o->name);
+    check(o->stream >= 0 && o->stream < COLLECTIVE_STREAMS, "%s: stream %d", o->name, o->stream);
     check(!sums(o) || o->type == DTYPE_F32, "%s: sums of %s", o->name, dtype_name(o->type));
     check(!o->accumulate || o->kind == OPERATION_REDUCE_SCATTER, "%s: only a reduce_scatter accumulates", o->name);
     check(o->input >= 0 && o->input <= arena_bytes - (whole_input ? whole : part), "%s: input outside arena", o->name);
@@ -59,12 +66,15 @@ static uint64_t digest_number(uint64_t digest, int64_t number) { /* FNV-1a over 
     return digest;
 }
 
-static uint64_t digest_of(const collective *list, int32_t count) {
+static uint64_t digest_of(const world *w, const collective *list, int32_t count) {
     uint64_t digest = digest_number(UINT64_C(0xcbf29ce484222325), count);
     for (int32_t i = 0; i < count; i++) {
         const collective *o = &list[i];
-        const int64_t fields[] = {o->kind,  o->group_stride, o->group_size, o->type,
-                                  o->count, o->input,        o->output,     o->accumulate};
+        bool in_place = part_in_place(o, member_of(o, w->rank)), gathers = o->kind == OPERATION_ALL_GATHER;
+        int64_t input = in_place && gathers ? o->output : o->input;
+        int64_t output = in_place && !gathers ? o->input : o->output;
+        const int64_t fields[] = {o->kind,  o->stream, o->group_stride, o->group_size, o->type,
+                                  o->count, input,     output,          o->accumulate};
         for (size_t f = 0; f < sizeof fields / sizeof *fields; f++)
             digest = digest_number(digest, fields[f]);
     }
@@ -72,7 +82,7 @@ static uint64_t digest_of(const collective *list, int32_t count) {
 }
 
 bool parts_agree(world *w, const collective *list, int32_t count, error *e) {
-    uint64_t mine = digest_of(list, count), *all = memory_allocate((size_t)w->size, sizeof *all);
+    uint64_t mine = digest_of(w, list, count), *all = memory_allocate((size_t)w->size, sizeof *all);
     world_all_gather(w, &mine, sizeof mine, all);
     int other = 0;
     while (other < w->size && all[other] == all[0])

@@ -26,6 +26,10 @@ int64_t part_count(const collective *o, int member);
 /* Bytes of workspace for the part of one far member: of the largest part, which is the first. */
 int64_t slot_bytes(const collective *o);
 
+/* Whether this rank's part of an all_gather or a reduce_scatter lies at its place in the whole tensor. Then its offset
+ * in the arena differs from rank to rank, and the whole tensor's tells where each member's part is. */
+bool part_in_place(const collective *o, int member);
+
 /* Near: reached through the window, or this rank itself. */
 bool is_near(const world *w, transport how, int rank);
 

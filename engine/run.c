@@ -62,6 +62,7 @@ static collective *list_collectives(const program *p, const mesh *m, char **name
         const tensor *part = o->kind == OPERATION_REDUCE_SCATTER ? out : in;
         collective *c = &list[*count];
         *c = (collective){.kind = o->kind,
+                          .stream = (int)o->stream,
                           .type = in->type,
                           .count = part->bytes / dtype_bytes(part->type),
                           .input = in->address,
@@ -145,8 +146,12 @@ bool run_create(const program *p, world *w, device *d, const device_memory *aren
     make_launches(r);
     int32_t count = 0;
     collective *list = list_collectives(p, &settings->mesh, r->names, &count);
-    const bool opened = collectives_open(w, d, arena, list, count, settings->transport, settings->timeout_seconds,
-                                         &r->comm, e);
+    const collectives_settings how = {.device = d,
+                                      .arena = arena,
+                                      .workspace = p->arena_bytes,
+                                      .transport = settings->transport,
+                                      .timeout = settings->timeout_seconds};
+    const bool opened = collectives_open(w, &how, list, count, &r->comm, e);
     free(list);
     if (!opened) {
         run_destroy(r);
