@@ -133,7 +133,8 @@ static bool has_place(const collectives *c, int32_t index) {
 
 /* Whether a member has done what this rank waits for at the collective's stage. */
 static bool has_come(collectives *c, int32_t index, int member) {
-    static const mark awaited[] = {[STAGE_ISSUED] = MARK_ISSUED, [STAGE_SUMMED] = MARK_REDUCED, [STAGE_DONE] = MARK_READ};
+    static const mark awaited[] = {
+        [STAGE_ISSUED] = MARK_ISSUED, [STAGE_SUMMED] = MARK_REDUCED, [STAGE_DONE] = MARK_READ};
     const collective *o = &c->list[index];
     stage s = c->stages[index];
     if (!is_far(c, o, member))
@@ -175,8 +176,11 @@ static void sum_parts(collectives *c, int32_t index) {
 static void near_part(collectives *c, const collective *o, int member, int64_t source, part *p) {
     int rank = rank_of(o, member);
     int64_t size = dtype_bytes(o->type);
-    *p = (part){.from = window_at(c->window, rank, source), .to = c->arena + o->output + part_start(o, member) * size,
-                .bytes = part_count(o, member) * size, .rank = rank, .offset = source};
+    *p = (part){.from = window_at(c->window, rank, source),
+                .to = c->arena + o->output + part_start(o, member) * size,
+                .bytes = part_count(o, member) * size,
+                .rank = rank,
+                .offset = source};
 }
 
 static void copy_parts(collectives *c, int32_t index) {
@@ -380,7 +384,8 @@ void collectives_issue(collectives *c, int32_t index) {
 }
 
 /* Waits for all collectives of a stream from *before up to `last`, and moves *before behind it. */
-static bool wait_through(collectives *c, int32_t *before, int32_t last, bool (*ready)(collectives *, int32_t), error *e) {
+static bool wait_through(collectives *c, int32_t *before, int32_t last, bool (*ready)(collectives *, int32_t),
+                         error *e) {
     for (; *before <= last; ++*before)
         if (c->list[*before].stream == c->list[last].stream && !wait_until(c, *before, ready, e))
             return false;
@@ -438,9 +443,14 @@ static bool open_transports(collectives *c, const collectives_settings *settings
 bool collectives_open(world *w, const collectives_settings *settings, const collective *list, int32_t count,
                       collectives **opened, error *e) {
     collectives *c = memory_allocate(1, sizeof *c);
-    *c = (collectives){.world = w, .pool = device_cpu_pool(settings->device), .arena = settings->arena->base,
-                       .count = count, .step = 1, .workspace = (char *)settings->arena->base + settings->workspace,
-                       .holder = NO_COLLECTIVE, .timeout = settings->timeout};
+    *c = (collectives){.world = w,
+                       .pool = device_cpu_pool(settings->device),
+                       .arena = settings->arena->base,
+                       .count = count,
+                       .step = 1,
+                       .workspace = (char *)settings->arena->base + settings->workspace,
+                       .holder = NO_COLLECTIVE,
+                       .timeout = settings->timeout};
     c->near = memory_allocate((size_t)w->size, sizeof *c->near);
     c->parts = memory_allocate((size_t)w->size, sizeof *c->parts);
     c->list = memory_allocate((size_t)count, sizeof *c->list);

@@ -35,9 +35,9 @@
 enum { COLLECTIVE_STREAMS = 8 };
 
 typedef struct collective {
-    operation_kind kind;   /* all_gather, reduce_scatter, all_reduce */
-    int stream;            /* 0 .. COLLECTIVE_STREAMS-1 */
-    int group_first;       /* the group is ranks first, first + stride, ... (size of them), this rank among them */
+    operation_kind kind; /* all_gather, reduce_scatter, all_reduce */
+    int stream;          /* 0 .. COLLECTIVE_STREAMS-1 */
+    int group_first;     /* the group is ranks first, first + stride, ... (size of them), this rank among them */
     int group_stride;
     int group_size;
     dtype type;            /* fp32; fp64 for all_gather only */

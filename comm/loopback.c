@@ -143,9 +143,12 @@ static void loopback_close(world *w) {
     world_state_free(w);
 }
 
-static const world_functions loopback_functions = {
-    .barrier = loopback_barrier, .broadcast = loopback_broadcast, .all_gather = loopback_all_gather,
-    .send = loopback_send, .receive = loopback_receive, .close = loopback_close};
+static const world_functions loopback_functions = {.barrier = loopback_barrier,
+                                                   .broadcast = loopback_broadcast,
+                                                   .all_gather = loopback_all_gather,
+                                                   .send = loopback_send,
+                                                   .receive = loopback_receive,
+                                                   .close = loopback_close};
 
 void loopback_world(loopback *l, int rank, world *w) {
     loopback_state *state = memory_allocate(1, sizeof *state);
@@ -157,7 +160,9 @@ void loopback_world(loopback *l, int rank, world *w) {
     free(one_node);
 }
 
-void world_alone(world *w) {
-    loopback_world(loopback_create(1), 0, w);
-    ((loopback_state *)w->state)->owner = true;
+world world_imagined(int ranks) {
+    world w;
+    loopback_world(loopback_create(ranks), 0, &w);
+    ((loopback_state *)w.state)->owner = true;
+    return w;
 }

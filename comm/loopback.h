@@ -15,7 +15,4 @@ void loopback_destroy(loopback *l);
 /* The world of one rank, once per rank, used by one thread; closed with world_close. */
 void loopback_world(loopback *l, int rank, world *w);
 
-/* A world of one rank, for a process that no launcher started. */
-void world_alone(world *w);
-
 #endif

@@ -54,12 +54,13 @@ static bool check_limits(MPI_Comm communicator, const collective *list, int32_t 
                          *(int *)bound);
     for (int32_t i = 0; i < count; i++)
         if (list[i].count > INT_MAX)
-            return error_set(e, EXIT_LAUNCH, "%s: parts of %lld elements are too large for one MPI message", list[i].name,
-                             (long long)list[i].count);
+            return error_set(e, EXIT_LAUNCH, "%s: parts of %lld elements are too large for one MPI message",
+                             list[i].name, (long long)list[i].count);
     return true;
 }
 
-bool messages_open(const world *w, const bool *far, const collective *list, int32_t count, messages **opened, error *e) {
+bool messages_open(const world *w, const bool *far, const collective *list, int32_t count, messages **opened,
+                   error *e) {
     MPI_Comm communicator;
     if (!world_mpi_duplicate(w, &communicator))
         return error_set(e, EXIT_LAUNCH, "ranks of one process do not exchange messages");
@@ -81,10 +82,13 @@ bool messages_open(const world *w, const bool *far, const collective *list, int3
     m->courses = memory_allocate((size_t)count, sizeof *m->courses);
     MPI_Request *next = m->requests;
     for (int32_t i = 0; i < count; i++, next += 2 * (int64_t)list[i - 1].group_size)
-        m->courses[i] = (course){.type = mpi_type(list[i].type), .group_first = list[i].group_first,
-                                 .group_stride = list[i].group_stride, .sends = next,
+        m->courses[i] = (course){.type = mpi_type(list[i].type),
+                                 .group_first = list[i].group_first,
+                                 .group_stride = list[i].group_stride,
+                                 .sends = next,
                                  .receives = next + list[i].group_size};
-    MPI_Irecv(&m->incoming, sizeof m->incoming, MPI_BYTE, MPI_ANY_SOURCE, TAG_FAILURE, communicator, &m->failure_receive);
+    MPI_Irecv(&m->incoming, sizeof m->incoming, MPI_BYTE, MPI_ANY_SOURCE, TAG_FAILURE, communicator,
+              &m->failure_receive);
     *opened = m;
     return true;
 }

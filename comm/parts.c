@@ -89,7 +89,8 @@ bool parts_agree(world *w, const collective *list, int32_t count, error *e) {
         other++;
     free(all);
     return other == w->size ||
-           error_set(e, EXIT_LAUNCH,
-                     "rank %d planned another step than rank 0: the same program, config and data must run on every rank",
-                     other);
+           error_set(
+               e, EXIT_LAUNCH,
+               "rank %d planned another step than rank 0: the same program, config and data must run on every rank",
+               other);
 }

@@ -11,7 +11,7 @@ typedef struct part {
     const void *from;
     void *to; /* copies only */
     int64_t bytes;
-    int rank; /* whose arena `from` lies in; NO_RANK: this process's own memory */
+    int rank;       /* whose arena `from` lies in; NO_RANK: this process's own memory */
     int64_t offset; /* of `from` in that arena */
 } part;
 

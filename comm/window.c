@@ -127,7 +127,8 @@ static bool create_control(window *v, introduction *mine, error *e) {
     if (file >= 0 && ftruncate(file, (off_t)v->control_bytes) == 0)
         base = mmap(NULL, v->control_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (base == MAP_FAILED) {
-        error_set_own(e, EXIT_LAUNCH, "cannot create %zu bytes of shared memory: %s", v->control_bytes, strerror(errno));
+        error_set_own(e, EXIT_LAUNCH, "cannot create %zu bytes of shared memory: %s", v->control_bytes,
+                      strerror(errno));
         if (file >= 0)
             close(file);
         return false;
@@ -148,10 +149,11 @@ static void *map_file(int rank, long process, int number, int64_t bytes, int pro
     if (file >= 0)
         base = mmap(NULL, (size_t)bytes, protection, MAP_SHARED, file, 0);
     if (base == MAP_FAILED)
-        error_set_own(e, EXIT_LAUNCH,
-                      "cannot map the memory of rank %d (%s): %s; the ranks of a node must run under one user and see each "
-                      "other's processes in /proc",
-                      rank, path, strerror(errno));
+        error_set_own(
+            e, EXIT_LAUNCH,
+            "cannot map the memory of rank %d (%s): %s; the ranks of a node must run under one user and see each "
+            "other's processes in /proc",
+            rank, path, strerror(errno));
     if (file >= 0)
         close(file);
     return base == MAP_FAILED ? NULL : base;
@@ -184,8 +186,11 @@ static bool join(window *v, const bool *near, const introduction *all, error *e)
 
 static bool introduce(window *v, world *w, const device_memory *arena, const bool *near, int near_count,
                       introduction *all, error *e) {
-    introduction mine = {.process = (long)getpid(), .arena_file = arena->handle, .arena = arena->base,
-                         .arena_bytes = (int64_t)arena->bytes, .control_file = -1};
+    introduction mine = {.process = (long)getpid(),
+                         .arena_file = arena->handle,
+                         .arena = arena->base,
+                         .arena_bytes = (int64_t)arena->bytes,
+                         .control_file = -1};
     if (near_count > 1 && !v->one_process && arena->handle < 0)
         error_set(e, EXIT_LAUNCH, "this device's memory cannot be shared with other processes");
     else if (owner_of(near) == w->rank)
@@ -203,7 +208,10 @@ static bool introduce(window *v, world *w, const device_memory *arena, const boo
 
 bool window_open(world *w, const device_memory *arena, const bool *near, int32_t count, window **opened, error *e) {
     window *v = memory_allocate(1, sizeof *v);
-    *v = (window){.rank = w->rank, .size = w->size, .one_process = w->state->one_process, .count = count,
+    *v = (window){.rank = w->rank,
+                  .size = w->size,
+                  .one_process = w->state->one_process,
+                  .count = count,
                   .page = sysconf(_SC_PAGESIZE)};
     v->peers = memory_allocate((size_t)w->size, sizeof *v->peers);
     int near_count = 0;

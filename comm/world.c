@@ -1,4 +1,3 @@
-#include "comm/loopback.h"
 #include "comm/patience.h"
 #include "comm/world_mpi.h"
 #include "comm/world_state.h"
@@ -16,7 +15,7 @@ static const double GRACE_SECONDS = 5;
 bool world_open(world *w, int *argc, char ***argv, error *e) {
     if (world_mpi_launched())
         return world_mpi_open(w, argc, argv, e);
-    world_alone(w);
+    *w = world_imagined(1);
     return true;
 }
 
@@ -36,8 +35,14 @@ void world_state_place(world *w, world_state *state, int rank, int size, const i
         for (int before = 0; before < r; before++)
             state->local_rank_of[r] += node_key[before] == node_key[r];
     }
-    *w = (world){.rank = rank, .size = size, .local_rank = state->local_rank_of[rank], .node = state->node_of[rank],
-                 .nodes = nodes, .node_of = state->node_of, .local_rank_of = state->local_rank_of, .host = state->host,
+    *w = (world){.rank = rank,
+                 .size = size,
+                 .local_rank = state->local_rank_of[rank],
+                 .node = state->node_of[rank],
+                 .nodes = nodes,
+                 .node_of = state->node_of,
+                 .local_rank_of = state->local_rank_of,
+                 .host = state->host,
                  .state = state};
     for (int r = 0; r < size; r++)
         w->local_size += state->node_of[r] == w->node;
@@ -124,7 +129,8 @@ bool world_agree(world *w, error *e) {
 }
 
 void world_barrier(world *w) {
-    w->state->functions->barrier(w, WITHOUT_LIMIT);
+    if (!w->state->broken && !w->state->functions->barrier(w, w->state->limit))
+        w->state->broken = true;
 }
 
 void world_broadcast(world *w, void *data, size_t bytes, int root) {

@@ -41,6 +41,10 @@ typedef struct world {
 bool world_open(world *w, int *argc, char ***argv, error *e);
 void world_close(world *w);
 
+/* Rank 0 of a job of that many ranks, all on this machine, to plan for: no exchanges unless it is alone; closed with
+ * world_close. */
+world world_imagined(int ranks);
+
 /* What happened on any rank happens on all. Every rank calls it at the same place with its own error (code 0: fine).
  * Returns true when all are fine. Otherwise every rank's *e becomes the same error: the one of the lowest rank that
  * failed; texts that only that rank saw (error.own) are prefixed "rank R (host): " when there are several ranks. */

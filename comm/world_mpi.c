@@ -1,6 +1,5 @@
 #include "comm/world_mpi.h"
 
-#include "comm/loopback.h"
 #include "comm/patience.h"
 #include "comm/world_state.h"
 #include "engine/checked.h"
@@ -104,8 +103,11 @@ static void mpi_close(world *w) {
     MPI_Finalize();
 }
 
-static const world_functions mpi_functions = {.barrier = mpi_barrier, .broadcast = mpi_broadcast,
-                                              .all_gather = mpi_all_gather, .send = mpi_send, .receive = mpi_receive,
+static const world_functions mpi_functions = {.barrier = mpi_barrier,
+                                              .broadcast = mpi_broadcast,
+                                              .all_gather = mpi_all_gather,
+                                              .send = mpi_send,
+                                              .receive = mpi_receive,
                                               .close = mpi_close};
 
 /* The lowest rank of this rank's node, which all ranks of the node have in common. */
@@ -125,11 +127,12 @@ bool world_mpi_open(world *w, int *argc, char ***argv, error *e) {
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (launched_ranks() > size) {
         MPI_Finalize();
-        world_alone(w);
-        return error_set(e, EXIT_LAUNCH,
-                         "the launcher started %d ranks, but MPI sees %d: the launcher does not belong to the MPI library "
-                         "that this program was built with; use that library's mpirun, or srun --mpi=pmix",
-                         launched_ranks(), size);
+        *w = world_imagined(1);
+        return error_set(
+            e, EXIT_LAUNCH,
+            "the launcher started %d ranks, but MPI sees %d: the launcher does not belong to the MPI library "
+            "that this program was built with; use that library's mpirun, or srun --mpi=pmix",
+            launched_ranks(), size);
     }
     check(provided >= MPI_THREAD_FUNNELED, "MPI offers thread level %d only", provided);
     mpi_state *state = memory_allocate(1, sizeof *state);

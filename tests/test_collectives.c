@@ -14,7 +14,8 @@
 
 #include <cmocka.h>
 
-/* What one rank does; false with an error, which the test then looks at. cmocka's assertions are for the main thread. */
+/* What one rank does; false with an error, which the test then looks at. cmocka's assertions are for the main thread.
+ */
 typedef struct rank {
     loopback *loopback;
     int number;
@@ -153,7 +154,8 @@ static bool many_steps(world *w, error *e) {
         for (int32_t i = 0; fine && i < 4; i++) {
             const float *output = (float *)(void *)((char *)g.memory.base + i * round_up(20 * (w->size + 1), 256)) + 5;
             for (int k = 0; fine && k < 5 * w->size; k++)
-                if (output[k] < (float)(step * 100 + k / 5 * 10 + i) || output[k] > (float)(step * 100 + k / 5 * 10 + i))
+                if (output[k] < (float)(step * 100 + k / 5 * 10 + i) ||
+                    output[k] > (float)(step * 100 + k / 5 * 10 + i))
                     fine = error_set_own(e, EXIT_INTERNAL, "step %d: found %g", step, (double)output[k]);
         }
     }
@@ -231,10 +233,14 @@ static void test_lists_that_differ(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_world),       cmocka_unit_test(test_agree_takes_the_lowest_rank),
-        cmocka_unit_test(test_kinds),       cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_many_steps),  cmocka_unit_test(test_time_out),
-        cmocka_unit_test(test_failure_reaches_all), cmocka_unit_test(test_lists_that_differ),
+        cmocka_unit_test(test_world),
+        cmocka_unit_test(test_agree_takes_the_lowest_rank),
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_many_steps),
+        cmocka_unit_test(test_time_out),
+        cmocka_unit_test(test_failure_reaches_all),
+        cmocka_unit_test(test_lists_that_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,10 +69,12 @@ static void make_list(checks *c) {
     if (w->size % 2 != 0)
         return;
     int half = w->size / 2; /* hybrid: pairs of neighbours, and those at the same place of each pair */
-    add_kinds(c, (collective){.type = DTYPE_F32, .count = 1001, .group_first = w->rank / 2 * 2, .group_stride = 1,
-                              .group_size = 2});
-    add_kinds(c, (collective){.type = DTYPE_F32, .count = 999, .group_first = w->rank % 2, .group_stride = 2,
-                              .group_size = half});
+    add_kinds(
+        c, (collective){
+               .type = DTYPE_F32, .count = 1001, .group_first = w->rank / 2 * 2, .group_stride = 1, .group_size = 2});
+    add_kinds(c,
+              (collective){
+                  .type = DTYPE_F32, .count = 999, .group_first = w->rank % 2, .group_stride = 2, .group_size = half});
 }
 
 /* Element of a rank's input: not a round number, so that another order of summing shows. */
@@ -137,9 +139,10 @@ static bool verify(const checks *c, int32_t index, int step, error *e) {
     for (int64_t i = 0; i < elements; i++) {
         double found = load(o, c->arena + o->output, i), wanted = expected(c, index, step, i);
         if (memcmp(&found, &wanted, sizeof found) != 0)
-            return error_set_own(e, EXIT_INTERNAL,
-                                 "%s (kind %d, count %lld, group of %d) step %d element %lld: found %.9g, expected %.9g",
-                                 o->name, o->kind, (long long)o->count, o->group_size, step, (long long)i, found, wanted);
+            return error_set_own(
+                e, EXIT_INTERNAL,
+                "%s (kind %d, count %lld, group of %d) step %d element %lld: found %.9g, expected %.9g", o->name,
+                o->kind, (long long)o->count, o->group_size, step, (long long)i, found, wanted);
     }
     return true;
 }
@@ -201,8 +204,8 @@ static bool run_checks(checks *c, transport how, error *e) {
     if (!open_device(c->threads, &d, e) || !device_cpu.allocate(d, (size_t)c->bytes, &memory, e))
         return false;
     c->arena = memory.base;
-    const collectives_settings settings = {.device = d, .arena = &memory, .workspace = workspace, .transport = how,
-                                           .timeout = 60};
+    const collectives_settings settings = {
+        .device = d, .arena = &memory, .workspace = workspace, .transport = how, .timeout = 60};
     bool fine = collectives_open(c->w, &settings, c->list, c->count, &opened, e);
     for (int step = 1; fine && step <= c->steps; step++)
         fine = run_step(c, opened, step, e);
@@ -232,13 +235,19 @@ bool gathers_open(world *w, transport how, int32_t count, int64_t elements, doub
     collective list[GATHERS_MOST];
     int64_t part = elements * (int64_t)sizeof(float), each = round_up(part * (w->size + 1), ALIGNMENT);
     for (int32_t i = 0; i < count; i++)
-        list[i] = (collective){.kind = OPERATION_ALL_GATHER, .group_stride = 1, .group_size = w->size, .type = DTYPE_F32,
-                               .count = elements, .input = i * each, .output = i * each + part, .name = names[i]};
+        list[i] = (collective){.kind = OPERATION_ALL_GATHER,
+                               .group_stride = 1,
+                               .group_size = w->size,
+                               .type = DTYPE_F32,
+                               .count = elements,
+                               .input = i * each,
+                               .output = i * each + part,
+                               .name = names[i]};
     *g = (gathers){0};
     if (!open_device(1, &g->device, e) || !device_cpu.allocate(g->device, (size_t)(count * each), &g->memory, e))
         return false;
-    const collectives_settings settings = {.device = g->device, .arena = &g->memory, .transport = how,
-                                           .timeout = timeout};
+    const collectives_settings settings = {
+        .device = g->device, .arena = &g->memory, .transport = how, .timeout = timeout};
     return collectives_open(w, &settings, list, count, &g->collectives, e);
 }
 
