@@ -36,7 +36,7 @@ static void warn(const session *s, char *warning) {
 
 /* The vocabulary that the tokenizer gives; a token file has none. */
 static int64_t tokenizer_vocabulary(const config *c) {
-    return c->data.format == CONFIG_FORMAT_AUTO || c->data.format == CONFIG_FORMAT_TEXT ? 256 : 0;
+    return c->data.format == TOKEN_FORMAT_AUTO || c->data.format == TOKEN_FORMAT_TEXT ? 256 : 0;
 }
 
 static bool read_settings(session *s, int ranks, error *e) {

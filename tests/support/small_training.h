@@ -1,0 +1,30 @@
+/* Trains a small model over loopback ranks (threads of this process), for tests that compare world sizes, strategies
+ * and schedules. */
+#ifndef FSDP_TESTS_SUPPORT_SMALL_TRAINING_H
+#define FSDP_TESTS_SUPPORT_SMALL_TRAINING_H
+
+#include "models/model.h"
+
+enum { SMALL_TRAINING_STEPS = 4 };
+
+typedef struct small_training {
+    model_shape shape;
+    int ranks, group; /* group: ranks in a shard group */
+    int threads;      /* of each rank */
+    int prefetch;
+    int64_t unit_blocks, global_batch, micro_batch, sequence;
+} small_training;
+
+typedef struct small_result {
+    double losses[SMALL_TRAINING_STEPS], norms[SMALL_TRAINING_STEPS];
+    double validation; /* loss of one batch, after the last step */
+    float *weights;    /* [elements], all parameters one after the other, after the last step; freed by the caller */
+    int64_t elements;
+} small_result;
+
+/* A model with grouped heads, odd widths and an odd vocabulary. */
+model_shape small_shape(model_family family, bool tied);
+
+small_result small_training_run(const small_training *t);
+
+#endif
