@@ -34,8 +34,8 @@ static double objective(const launch *forward, const operand *const weights[OPER
     return total;
 }
 
-static void check_gradient(const char *what, launch *forward, int input, const operand *const weights[OPERATION_OUTPUTS],
-                           const operand *gradient) {
+static void check_gradient(const char *what, launch *forward, int input,
+                           const operand *const weights[OPERATION_OUTPUTS], const operand *gradient) {
     operand *x = &forward->in[input];
     assert_int_equal(operand_count(x), operand_count(gradient));
     for (int64_t i = 0; i < operand_count(x); i++) {
@@ -157,7 +157,8 @@ static void matmuls_and_bias(void **state) {
 
 static void rope_is_undone_by_its_inverse(void **state) {
     (void)state;
-    enum { SEQUENCE = 3, ROWS = 6, HEADS = 2, KV_HEADS = 1, HEAD_WIDTH = 6, WIDTH = (HEADS + 2 * KV_HEADS) * HEAD_WIDTH };
+    enum { SEQUENCE = 3, ROWS = 6, HEADS = 2, KV_HEADS = 1, HEAD_WIDTH = 6 };
+    enum { WIDTH = (HEADS + 2 * KV_HEADS) * HEAD_WIDTH };
     attributes a = {.sequence = SEQUENCE, .heads = HEADS, .kv_heads = KV_HEADS, .head_width = HEAD_WIDTH};
     launch forward = {.kind = OPERATION_ROPE, .attributes = a};
     forward.in[0] = values(ROWS, WIDTH, 1);

@@ -141,7 +141,7 @@ void launch_release(launch *l) {
         operand_release(&l->in[i]);
 }
 
-void launch_compare(const launch *got, const launch *want, int o, double relative, double spread, const char *where) {
+void launch_compare(const launch *got, const launch *want, int o, accuracy near, const char *where) {
     const operand *a = &got->out[o], *b = &want->out[o];
     double unit = a->type == DTYPE_F64 ? 0x1p-53 : 0x1p-24, largest = 0;
     for (int64_t i = 0; i < operand_count(b); i++)
@@ -149,11 +149,10 @@ void launch_compare(const launch *got, const launch *want, int o, double relativ
             largest = fmax(largest, fabs(operand_get(b, i)));
     for (int64_t i = 0; i < operand_count(b); i++) {
         double x = operand_get(a, i), y = operand_get(b, i);
-        bool same = isfinite(y) ? fabs(x - y) <= unit * (relative * fabs(y) + spread * largest)
-                                : (isnan(x) && isnan(y)) || x == y;
+        double allowed = unit * (near.relative * fabs(y) + near.spread * largest + near.absolute);
+        bool same = isfinite(y) ? fabs(x - y) <= allowed : (isnan(x) && isnan(y)) || x == y;
         if (!same)
-            fail_msg("%s, %s[%lld]: %.9g instead of %.9g (largest %.3g), %.3g roundoffs apart", where,
-                     operation_signature_of(got->kind)->outputs[o], (long long)i, x, y, largest,
-                     fabs(x - y) / unit / (fabs(y) > 0 ? fabs(y) : 1));
+            fail_msg("%s, %s[%lld]: %.9g instead of %.9g: %.3g apart, allowed %.3g", where,
+                     operation_signature_of(got->kind)->outputs[o], (long long)i, x, y, fabs(x - y), allowed);
     }
 }

@@ -31,9 +31,14 @@ launch launch_clone(const launch *l, dtype type, bool share);
 bool launch_can_share(const launch *l);
 void launch_release(launch *l);
 
-/* Fails the test, saying where, unless output o of `got` agrees with `want` to
- * relative * u * |want| + spread * u * (largest |want| of the output), u being the unit roundoff of got's format; the
- * second part is for values that are what is left of sums. Infinities and NaN must be the same. */
-void launch_compare(const launch *got, const launch *want, int o, double relative, double spread, const char *where);
+/* How far a result may be from what it should be, in roundoffs u of its format:
+ * u * (relative * |wanted| + spread * (largest |wanted| of the output) + absolute).
+ * The last two are for values that are what is left of sums, of the output's size or of a known one. */
+typedef struct accuracy {
+    double relative, spread, absolute;
+} accuracy;
+
+/* Fails the test, saying where, unless output o of `got` is that near to `want`. Infinities and NaN must agree. */
+void launch_compare(const launch *got, const launch *want, int o, accuracy near, const char *where);
 
 #endif

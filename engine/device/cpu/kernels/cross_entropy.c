@@ -59,7 +59,8 @@ static void row_exp(const float *logits, int64_t vocabulary, row_sum *sum, float
             sum->largest = largest;
         }
         sum->base[b] = sum->largest;
-        sum->total += (double)block_exp(logits + v, sum->largest, count, exponentials != NULL ? exponentials + v : NULL);
+        float *to = exponentials != NULL ? exponentials + v : NULL;
+        sum->total += (double)block_exp(logits + v, sum->largest, count, to);
     }
 }
 
