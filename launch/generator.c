@@ -7,6 +7,7 @@
 #include "engine/place.h"
 #include "engine/run.h"
 #include "engine/waits.h"
+#include "launch/machine.h"
 #include "models/huggingface.h"
 
 #include <stdlib.h>
@@ -116,20 +117,30 @@ static void load_rope_tables(generator *g) {
     free(tables[1]);
 }
 
+/* Asked before anything large is allocated: the system would give the memory and end the program when it is used. */
+static bool check_memory(int64_t needed, error *e) {
+    const int64_t available = machine_available_memory();
+    if (available < 0 || needed <= available)
+        return true;
+    return error_set(e, EXIT_LAUNCH, "the model needs %.1f MB on this machine, which has %.1f MB to give",
+                     (double)needed / 1e6, (double)available / 1e6);
+}
+
 static bool open_window(generator *g, int64_t length, error *e) {
     const run_settings settings = {.mesh = {.rank = 0, .ranks = 1, .group_size = 1}, .timeout_seconds = 600};
-    window *new = &g->window;
+    window *opened = &g->window;
     close_window(g);
-    new->length = length;
-    new->program = model_forward(g->model, 1, length, HEAD_LOGITS);
-    for (tensor_id t = 0; t < new->program->tensor_count; t++) /* whole parameters stay from pass to pass */
-        if (new->program->tensors[t].role == ROLE_PARAMETER)
-            new->program->tensors[t].persistent = true;
-    place_workspaces(new->program, g->device);
-    place(new->program);
-    waits_derive(new->program);
-    if (!g->device->functions->allocate(g->device, (size_t)new->program->arena_bytes, &new->arena, e) ||
-        !run_create(new->program, g->world, g->device, &new->arena, &settings, &new->run, e) ||
+    opened->length = length;
+    opened->program = model_forward(g->model, 1, length, HEAD_LOGITS);
+    for (tensor_id t = 0; t < opened->program->tensor_count; t++) /* whole parameters stay from pass to pass */
+        if (opened->program->tensors[t].role == ROLE_PARAMETER)
+            opened->program->tensors[t].persistent = true;
+    place_workspaces(opened->program, g->device);
+    place(opened->program);
+    waits_derive(opened->program);
+    if (!check_memory(opened->program->arena_bytes, e) ||
+        !g->device->functions->allocate(g->device, (size_t)opened->program->arena_bytes, &opened->arena, e) ||
+        !run_create(opened->program, g->world, g->device, &opened->arena, &settings, &opened->run, e) ||
         !load_parameters(g, e)) {
         close_window(g);
         return false;

@@ -42,9 +42,9 @@ int32_t sample_token(const sampling *how, int64_t position, const float *logits,
     if (chosen == 0) {
         qsort(list, (size_t)vocabulary, sizeof *list, largest_first);
         const int64_t count = how->top_k > 0 ? minimum(how->top_k, vocabulary) : vocabulary;
-        chosen = how->temperature == 0 ? list[0].token
-                                       : draw(list, count, how->temperature,
-                                              rng_uniform(how->seed, 0, (uint64_t)position));
+        chosen = how->temperature == 0
+                     ? list[0].token
+                     : draw(list, count, how->temperature, rng_uniform(how->seed, 0, (uint64_t)position));
     }
     free(list);
     return chosen;

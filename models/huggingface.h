@@ -26,8 +26,7 @@ bool huggingface_open(const char *folder, const parameter_list *list, huggingfac
                       error *e);
 
 /* Elements first .. first + count of parameter `index`, as fp32. */
-bool huggingface_read(huggingface_reader *reader, int32_t index, int64_t first, int64_t count, float *values,
-                      error *e);
+bool huggingface_read(huggingface_reader *reader, int32_t index, int64_t first, int64_t count, float *values, error *e);
 void huggingface_close(huggingface_reader *reader);
 
 typedef struct huggingface_writer huggingface_writer;

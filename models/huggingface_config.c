@@ -12,51 +12,87 @@ static const char *type_name(dtype type) {
     return type == DTYPE_F32 ? "float32" : "bfloat16";
 }
 
+static void set_text(json_t *object, const char *key, const char *value) {
+    json_object_set_new(object, key, json_string(value));
+}
+
 /* transformers 4 reads torch_dtype, 5 reads dtype. */
 static void set_type(json_t *config, dtype type) {
-    json_object_set_new(config, "dtype", json_string(type_name(type)));
-    json_object_set_new(config, "torch_dtype", json_string(type_name(type)));
+    set_text(config, "dtype", type_name(type));
+    set_text(config, "torch_dtype", type_name(type));
 }
 
-static json_t *gpt2_config(const model_shape *shape) {
-    return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:f, s:f, s:b}",
-                     "architectures", "GPT2LMHeadModel", "model_type", "gpt2",
-                     "n_layer", (json_int_t)shape->layers, "n_embd", (json_int_t)shape->width,
-                     "n_head", (json_int_t)shape->heads, "n_inner", (json_int_t)shape->feed_forward,
-                     "n_positions", (json_int_t)shape->context, "n_ctx", (json_int_t)shape->context,
-                     "vocab_size", (json_int_t)shape->vocabulary, "activation_function", "gelu_new",
-                     "layer_norm_epsilon", shape->norm_epsilon, "initializer_range", shape->initialisation,
-                     "resid_pdrop", 0.0, "embd_pdrop", 0.0, "attn_pdrop", 0.0, "tie_word_embeddings", shape->tied);
+static void set_size(json_t *object, const char *key, int64_t value) {
+    json_object_set_new(object, key, json_integer(value));
 }
 
-static json_t *llama_config(const model_shape *shape) {
-    return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:b, s:b, s:b}",
-                     "architectures", "LlamaForCausalLM", "model_type", "llama",
-                     "num_hidden_layers", (json_int_t)shape->layers, "hidden_size", (json_int_t)shape->width,
-                     "num_attention_heads", (json_int_t)shape->heads,
-                     "num_key_value_heads", (json_int_t)shape->kv_heads, "head_dim", (json_int_t)shape->head_width,
-                     "intermediate_size", (json_int_t)shape->feed_forward,
-                     "max_position_embeddings", (json_int_t)shape->context,
-                     "vocab_size", (json_int_t)shape->vocabulary, "hidden_act", "silu",
-                     "rms_norm_eps", shape->norm_epsilon, "initializer_range", shape->initialisation,
-                     "attention_bias", 0, "mlp_bias", 0, "tie_word_embeddings", shape->tied);
+static void set_real(json_t *object, const char *key, double value) {
+    json_object_set_new(object, key, json_real(value));
 }
 
-/* Rotary settings in both spellings: rope_theta and rope_scaling for transformers 4, rope_parameters for 5. A default
- * rope_scaling is null in 4. */
+static void set_flag(json_t *object, const char *key, bool value) {
+    json_object_set_new(object, key, json_boolean(value));
+}
+
+static void set_architecture(json_t *config, const char *family, const char *class_name) {
+    json_t *names = json_array();
+    json_array_append_new(names, json_string(class_name));
+    json_object_set_new(config, "architectures", names);
+    set_text(config, "model_type", family);
+}
+
+static void set_gpt2(json_t *config, const model_shape *shape) {
+    set_architecture(config, "gpt2", "GPT2LMHeadModel");
+    set_size(config, "n_layer", shape->layers);
+    set_size(config, "n_embd", shape->width);
+    set_size(config, "n_head", shape->heads);
+    set_size(config, "n_inner", shape->feed_forward);
+    set_size(config, "n_positions", shape->context);
+    set_size(config, "vocab_size", shape->vocabulary);
+    set_text(config, "activation_function", "gelu_new");
+    set_real(config, "layer_norm_epsilon", shape->norm_epsilon);
+    set_real(config, "initializer_range", shape->initialisation);
+    set_real(config, "resid_pdrop", 0);
+    set_real(config, "embd_pdrop", 0);
+    set_real(config, "attn_pdrop", 0);
+    set_flag(config, "tie_word_embeddings", shape->tied);
+}
+
+/* Rotary settings in both spellings: rope_theta and rope_scaling for transformers 4 (null: not scaled),
+ * rope_parameters for 5. */
 static void set_rope(json_t *config, const model_shape *shape) {
     const rope_scaling *rope = &shape->rope;
-    json_t *scaling = json_null();
-    if (rope->llama3)
-        scaling = json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", rope->factor,
-                            "low_freq_factor", rope->low_frequency_factor,
-                            "high_freq_factor", rope->high_frequency_factor,
-                            "original_max_position_embeddings", (json_int_t)rope->original_context);
-    json_t *parameters = rope->llama3 ? json_copy(scaling) : json_pack("{s:s}", "rope_type", "default");
-    json_object_set_new(parameters, "rope_theta", json_real(shape->rope_theta));
-    json_object_set_new(config, "rope_theta", json_real(shape->rope_theta));
-    json_object_set_new(config, "rope_scaling", scaling);
+    json_t *parameters = json_object();
+    set_text(parameters, "rope_type", rope->llama3 ? "llama3" : "default");
+    if (rope->llama3) {
+        set_real(parameters, "factor", rope->factor);
+        set_real(parameters, "low_freq_factor", rope->low_frequency_factor);
+        set_real(parameters, "high_freq_factor", rope->high_frequency_factor);
+        set_size(parameters, "original_max_position_embeddings", rope->original_context);
+    }
+    set_real(config, "rope_theta", shape->rope_theta);
+    json_object_set_new(config, "rope_scaling", rope->llama3 ? json_copy(parameters) : json_null());
+    set_real(parameters, "rope_theta", shape->rope_theta);
     json_object_set_new(config, "rope_parameters", parameters);
+}
+
+static void set_llama(json_t *config, const model_shape *shape) {
+    set_architecture(config, "llama", "LlamaForCausalLM");
+    set_size(config, "num_hidden_layers", shape->layers);
+    set_size(config, "hidden_size", shape->width);
+    set_size(config, "num_attention_heads", shape->heads);
+    set_size(config, "num_key_value_heads", shape->kv_heads);
+    set_size(config, "head_dim", shape->head_width);
+    set_size(config, "intermediate_size", shape->feed_forward);
+    set_size(config, "max_position_embeddings", shape->context);
+    set_size(config, "vocab_size", shape->vocabulary);
+    set_text(config, "hidden_act", "silu");
+    set_real(config, "rms_norm_eps", shape->norm_epsilon);
+    set_real(config, "initializer_range", shape->initialisation);
+    set_flag(config, "attention_bias", false);
+    set_flag(config, "mlp_bias", false);
+    set_flag(config, "tie_word_embeddings", shape->tied);
+    set_rope(config, shape);
 }
 
 static bool reals_survive(const json_t *value, int precision) {
@@ -67,9 +103,10 @@ static bool reals_survive(const json_t *value, int precision) {
     }
     const char *key;
     json_t *item;
-    json_object_foreach((json_t *)value, key, item)
+    json_object_foreach((json_t *)value, key, item) {
         if (!reals_survive(item, precision))
             return false;
+    }
     return true; /* lists in these files hold no reals that matter */
 }
 
@@ -86,10 +123,11 @@ static char *config_text(const json_t *config) {
 }
 
 char *huggingface_config(const model_shape *shape, dtype type) {
-    json_t *config = shape->family == FAMILY_GPT2 ? gpt2_config(shape) : llama_config(shape);
-    check(config != NULL, "cannot make config.json");
-    if (shape->family == FAMILY_LLAMA)
-        set_rope(config, shape);
+    json_t *config = json_object();
+    if (shape->family == FAMILY_GPT2)
+        set_gpt2(config, shape);
+    else
+        set_llama(config, shape);
     /* The families' defaults are tokens of the published vocabularies, which mean nothing here. */
     json_object_set_new(config, "bos_token_id", json_null());
     json_object_set_new(config, "eos_token_id", json_null());

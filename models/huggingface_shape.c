@@ -199,15 +199,10 @@ static void read_rope(const settings *s, model_shape *shape) {
 }
 
 static void read_llama(const settings *s, model_shape *shape, char **warning) {
-    static const built only[] = {{"hidden_act", "\"silu\""},
-                                 {"attention_bias", "false"},
-                                 {"mlp_bias", "false"},
-                                 {"sliding_window", "null"},
-                                 {"partial_rotary_factor", "1"},
-                                 {"rope_interleaved", "false"},
-                                 {"is_encoder_decoder", "false"},
-                                 {"quantization_config", "null"},
-                                 {NULL, NULL}};
+    static const built only[] = {
+        {"hidden_act", "\"silu\""},      {"attention_bias", "false"},     {"mlp_bias", "false"},
+        {"sliding_window", "null"},      {"partial_rotary_factor", "1"},  {"rope_interleaved", "false"},
+        {"is_encoder_decoder", "false"}, {"quantization_config", "null"}, {NULL, NULL}};
     static const char *const dropout[] = {"attention_dropout", "hidden_dropout", NULL};
     require_built(s, only);
     *shape = (model_shape){.family = FAMILY_LLAMA,

@@ -21,10 +21,18 @@ struct huggingface_writer {
 };
 
 /* What belongs to a model and is no weight: copied from the folder that the model came from. */
-static const char *const companions[] = {
-    "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json",      "vocab.json",     "merges.txt",            "vocab.txt",
-    "tokenizer.model",        "spiece.model",   "chat_template.jinja",   "chat_template.json"};
+static const char *const companions[] = {"generation_config.json",
+                                         "tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "special_tokens_map.json",
+                                         "added_tokens.json",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         "vocab.txt",
+                                         "tokenizer.model",
+                                         "spiece.model",
+                                         "chat_template.jinja",
+                                         "chat_template.json"};
 
 static bool failed(const char *what, const char *path, error *e) {
     return error_set_own(e, EXIT_MODEL, "%s: cannot %s: %s", path, what, strerror(errno));

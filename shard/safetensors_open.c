@@ -21,9 +21,9 @@ static const int64_t header_limit = 100000000; /* the limit of the format's own 
 static const struct {
     const char *name;
     int64_t bytes;
-} types[] = {{"F64", 8},     {"F32", 4},     {"F16", 2},     {"BF16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1},
-             {"F8_E8M0", 1}, {"C64", 8},     {"I64", 8},     {"I32", 4},  {"I16", 2},     {"I8", 1},
-             {"U64", 8},     {"U32", 4},     {"U16", 2},     {"U8", 1},   {"BOOL", 1}};
+} types[] = {{"F64", 8},     {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1},
+             {"F8_E8M0", 1}, {"C64", 8}, {"I64", 8}, {"I32", 4},  {"I16", 2},     {"I8", 1},
+             {"U64", 8},     {"U32", 4}, {"U16", 2}, {"U8", 1},   {"BOOL", 1}};
 
 static bool find_type(const char *name, const char **type, int64_t *bytes) {
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
@@ -81,8 +81,8 @@ static bool parse_offsets(const safetensors_file *file, const json_t *offsets, i
     return true;
 }
 
-static bool parse_entry(const safetensors_file *file, const json_t *description, int64_t data,
-                        safetensors_entry *entry, error *e) {
+static bool parse_entry(const safetensors_file *file, const json_t *description, int64_t data, safetensors_entry *entry,
+                        error *e) {
     const char *type = json_string_value(json_object_get(description, "dtype"));
     int64_t element_bytes = 0;
     if (type == NULL)
@@ -153,8 +153,10 @@ static json_t *load_header(const safetensors_file *file, int64_t *data, error *e
     if (!file_read_at(file->descriptor, file->path, &length, sizeof length, 0, e))
         return NULL;
     if (length > (uint64_t)(file->bytes - LENGTH_BYTES) || length > (uint64_t)header_limit) {
-        error_set(e, EXIT_MODEL, "%s: the header claims %llu bytes; the file has %lld after its length, and %lld are "
-                  "the limit", file->path, (unsigned long long)length, (long long)(file->bytes - LENGTH_BYTES),
+        error_set(e, EXIT_MODEL,
+                  "%s: the header claims %llu bytes; the file has %lld after its length, and %lld are "
+                  "the limit",
+                  file->path, (unsigned long long)length, (long long)(file->bytes - LENGTH_BYTES),
                   (long long)header_limit);
         return NULL;
     }

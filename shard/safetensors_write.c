@@ -118,9 +118,9 @@ bool safetensors_write(safetensors_writer *w, int32_t index, int64_t first, int6
           "tensor %s has %lld elements, got %lld from %lld", w->tensors[index].name, (long long)w->elements[index],
           (long long)count, (long long)first);
     int64_t position = w->positions[index] + first * dtype_bytes(w->type);
-    bool fine = w->type == DTYPE_BF16 ? write_bf16(w, position, count, values, e)
-                                      : file_write_at(w->descriptor, w->path, values, (size_t)count * sizeof *values,
-                                                      position, e);
+    bool fine = w->type == DTYPE_BF16
+                    ? write_bf16(w, position, count, values, e)
+                    : file_write_at(w->descriptor, w->path, values, (size_t)count * sizeof *values, position, e);
     w->missing -= fine ? count : 0;
     return fine;
 }

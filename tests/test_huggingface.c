@@ -19,23 +19,44 @@
 
 #include <cmocka.h>
 
-static const model_shape small_gpt2 = {.family = FAMILY_GPT2, .layers = 2, .width = 6, .heads = 3, .kv_heads = 3,
-                                       .head_width = 2, .feed_forward = 11, .vocabulary = 13, .context = 9,
-                                       .tied = true, .norm_epsilon = 1e-5, .initialisation = 0.02};
-static const model_shape small_llama = {.family = FAMILY_LLAMA, .layers = 2, .width = 7, .heads = 4, .kv_heads = 2,
-                                        .head_width = 6, .feed_forward = 5, .vocabulary = 13, .context = 32,
-                                        .norm_epsilon = 1e-6, .rope_theta = 500000, .initialisation = 0.02,
+static const model_shape small_gpt2 = {.family = FAMILY_GPT2,
+                                       .layers = 2,
+                                       .width = 6,
+                                       .heads = 3,
+                                       .kv_heads = 3,
+                                       .head_width = 2,
+                                       .feed_forward = 11,
+                                       .vocabulary = 13,
+                                       .context = 9,
+                                       .tied = true,
+                                       .norm_epsilon = 1e-5,
+                                       .initialisation = 0.02};
+static const model_shape small_llama = {.family = FAMILY_LLAMA,
+                                        .layers = 2,
+                                        .width = 7,
+                                        .heads = 4,
+                                        .kv_heads = 2,
+                                        .head_width = 6,
+                                        .feed_forward = 5,
+                                        .vocabulary = 13,
+                                        .context = 32,
+                                        .norm_epsilon = 1e-6,
+                                        .rope_theta = 500000,
+                                        .initialisation = 0.02,
                                         .rope = {true, 8, 1, 4, 16}};
 
 /* ---- config.json ---- */
 
-#define GPT2 "\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 6, \"n_head\": 3, \"n_positions\": 9, " \
-             "\"vocab_size\": 13"
-#define LLAMA "\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 24, " \
-              "\"num_attention_heads\": 4, \"intermediate_size\": 5, \"max_position_embeddings\": 32, " \
-              "\"vocab_size\": 13"
-#define LLAMA3 "\"factor\": 8, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, " \
-               "\"original_max_position_embeddings\": 16"
+#define GPT2                                                                                                           \
+    "\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 6, \"n_head\": 3, \"n_positions\": 9, "                     \
+    "\"vocab_size\": 13"
+#define LLAMA                                                                                                          \
+    "\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 24, "                                       \
+    "\"num_attention_heads\": 4, \"intermediate_size\": 5, \"max_position_embeddings\": 32, "                          \
+    "\"vocab_size\": 13"
+#define LLAMA3                                                                                                         \
+    "\"factor\": 8, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "                                             \
+    "\"original_max_position_embeddings\": 16"
 
 static model_shape read_config(const char *config, const char *expected_warning) {
     model_shape shape = {0};
@@ -317,11 +338,11 @@ static void test_round_trip(void **state) {
 
 /* A folder with the tensors of a model under changed names and in several files: what real checkpoints look like. */
 typedef struct variant {
-    const char *strip;      /* prefix taken from every name, or "" */
-    const char *leave_out;  /* a tensor not written, or "" */
-    const char *transpose;  /* a matrix whose sizes are swapped, or "" */
-    const char *extra[3];   /* more tensors of one element; NULL: no more */
-    int files;              /* 1: model.safetensors; more: with an index, tensors dealt in turn */
+    const char *strip;     /* prefix taken from every name, or "" */
+    const char *leave_out; /* a tensor not written, or "" */
+    const char *transpose; /* a matrix whose sizes are swapped, or "" */
+    const char *extra[3];  /* more tensors of one element; NULL: no more */
+    int files;             /* 1: model.safetensors; more: with an index, tensors dealt in turn */
 } variant;
 
 static void write_tensors(const char *path, const model *m, const variant *v, int file) {
@@ -337,7 +358,8 @@ static void write_tensors(const char *path, const model *m, const variant *v, in
             bool swap = strcmp(name, v->transpose) == 0;
             names[count] = name;
             tensors[count++] = (safetensors_tensor){
-                strncmp(name, v->strip, strlen(v->strip)) == 0 ? name + strlen(v->strip) : name, p->dimensions,
+                strncmp(name, v->strip, strlen(v->strip)) == 0 ? name + strlen(v->strip) : name,
+                p->dimensions,
                 {swap ? p->shape[1] : p->parts[part].rows, swap ? p->parts[part].rows : p->shape[1]}};
         }
     for (int k = 0; file == 0 && k < 3 && v->extra[k] != NULL; k++) {
@@ -418,8 +440,9 @@ static void test_names_and_files(void **state) {
     check_variant(&small_gpt2, &(variant){"transformer.", "", "", {0}, 3}, NULL);
     check_variant(&small_llama, &(variant){"", "", "", {0}, 5}, NULL);
     /* What transformers and older checkpoints add without adding anything. */
-    check_variant(&small_gpt2, &(variant){"", "", "", {"transformer.h.0.attn.bias", "h.1.attn.masked_bias",
-                                                       "lm_head.weight"}, 1}, NULL);
+    check_variant(&small_gpt2,
+                  &(variant){"", "", "", {"transformer.h.0.attn.bias", "h.1.attn.masked_bias", "lm_head.weight"}, 1},
+                  NULL);
     check_variant(&small_llama, &(variant){"", "", "", {"model.layers.0.self_attn.rotary_emb.inv_freq"}, 1}, NULL);
     check_variant(&small_gpt2, &(variant){"", "", "", {"score.weight", "value.weight"}, 1},
                   "variant/model.safetensors: 2 tensors not of this model ignored, the first is score.weight");
@@ -454,8 +477,9 @@ static void test_wrong_type(void **state) {
     test_file_write("model/model.safetensors", contents, bytes);
     free(contents);
     model *m = model_create(&small_gpt2, 1);
-    expect_open_refused("model", m, "model/model.safetensors: tensor transformer.wte.weight: dtype I32; expected F32, "
-                                    "BF16, F16 or F64");
+    expect_open_refused("model", m,
+                        "model/model.safetensors: tensor transformer.wte.weight: dtype I32; expected F32, "
+                        "BF16, F16 or F64");
     model_destroy(m);
 }
 
@@ -470,12 +494,14 @@ static void test_index_mistakes(void **state) {
     expect_open_refused("absent", m, "absent: found neither model.safetensors nor model.safetensors.index.json");
     write_model("model", &small_gpt2, DTYPE_F32);
     assert_int_equal(rename("model/model.safetensors", "model/a.safetensors"), 0);
-    expect_index_refused(m, "{", "model/model.safetensors.index.json:1: not valid JSON: string or '}' expected near "
-                                 "end of file");
+    expect_index_refused(m, "{",
+                         "model/model.safetensors.index.json:1: not valid JSON: string or '}' expected near "
+                         "end of file");
     expect_index_refused(m, "{\"weight_map\": {\"a\": \"x\", \"a\": \"y\"}}",
                          "model/model.safetensors.index.json:1: not valid JSON: duplicate object key near '\"a\"'");
-    expect_index_refused(m, "{}", "model/model.safetensors.index.json: expected \"weight_map\" to be an object of "
-                                  "tensor names and file names");
+    expect_index_refused(m, "{}",
+                         "model/model.safetensors.index.json: expected \"weight_map\" to be an object of "
+                         "tensor names and file names");
     expect_index_refused(m, "{\"weight_map\": {\"transformer.wte.weight\": 1}}",
                          "model/model.safetensors.index.json: weight_map: tensor transformer.wte.weight: expected a "
                          "file name");

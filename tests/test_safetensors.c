@@ -170,11 +170,12 @@ static void test_shrunk_while_open(void **state) {
 static void test_unusual_but_right(void **state) {
     (void)state;
     const float values[4] = {1, 2, 3, 4};
-    write_file("m", "{\"__metadata__\":{\"format\":\"pt\"},"
-                    "\"mask\":{\"dtype\":\"BOOL\",\"shape\":[2,2],\"data_offsets\":[12,16]},"
-                    "\"empty\":{\"dtype\":\"F32\",\"shape\":[0,7],\"data_offsets\":[8,8]},"
-                    "\"one\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[8,12]},"
-                    "\"two\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,8]}}",
+    write_file("m",
+               "{\"__metadata__\":{\"format\":\"pt\"},"
+               "\"mask\":{\"dtype\":\"BOOL\",\"shape\":[2,2],\"data_offsets\":[12,16]},"
+               "\"empty\":{\"dtype\":\"F32\",\"shape\":[0,7],\"data_offsets\":[8,8]},"
+               "\"one\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[8,12]},"
+               "\"two\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,8]}}",
                0, values, sizeof values);
     safetensors_file *file = open_fine("m");
     assert_int_equal(file->count, 4);
@@ -360,12 +361,12 @@ static void test_write_errors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST_IN_FOLDER(test_header_length),   TEST_IN_FOLDER(test_header_text),
-        TEST_IN_FOLDER(test_types_and_shapes), TEST_IN_FOLDER(test_offsets),
-        TEST_IN_FOLDER(test_truncated),       TEST_IN_FOLDER(test_shrunk_while_open),
+        TEST_IN_FOLDER(test_header_length),     TEST_IN_FOLDER(test_header_text),
+        TEST_IN_FOLDER(test_types_and_shapes),  TEST_IN_FOLDER(test_offsets),
+        TEST_IN_FOLDER(test_truncated),         TEST_IN_FOLDER(test_shrunk_while_open),
         TEST_IN_FOLDER(test_unusual_but_right), TEST_IN_FOLDER(test_all_halves),
-        cmocka_unit_test(test_bf16_rounding), TEST_IN_FOLDER(test_f64),
-        TEST_IN_FOLDER(test_round_trip),      TEST_IN_FOLDER(test_deterministic),
+        cmocka_unit_test(test_bf16_rounding),   TEST_IN_FOLDER(test_f64),
+        TEST_IN_FOLDER(test_round_trip),        TEST_IN_FOLDER(test_deterministic),
         TEST_IN_FOLDER(test_write_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,7 +46,8 @@ static int64_t size(const arguments *a, const char *key, int64_t otherwise) {
 }
 
 /* One of two words. */
-static bool is_first(const arguments *a, const char *key, const char *first, const char *second, const char *otherwise) {
+static bool is_first(const arguments *a, const char *key, const char *first, const char *second,
+                     const char *otherwise) {
     const char *text = find(a, key) != NULL ? find(a, key) : otherwise;
     if (text == NULL || (strcmp(text, first) != 0 && strcmp(text, second) != 0))
         refuse(key, text);
@@ -54,10 +55,24 @@ static bool is_first(const arguments *a, const char *key, const char *first, con
 }
 
 static void check_keys(const arguments *a) {
-    static const char *const keys[] = {"family", "layers", "width", "heads", "kv_heads", "head_width", "feed_forward",
-                                       "vocabulary", "context", "tied", "norm_epsilon", "rope_theta", "rope_factor",
-                                       "rope_low_frequency_factor", "rope_high_frequency_factor",
-                                       "rope_original_context", "initialisation", "type"};
+    static const char *const keys[] = {"family",
+                                       "layers",
+                                       "width",
+                                       "heads",
+                                       "kv_heads",
+                                       "head_width",
+                                       "feed_forward",
+                                       "vocabulary",
+                                       "context",
+                                       "tied",
+                                       "norm_epsilon",
+                                       "rope_theta",
+                                       "rope_factor",
+                                       "rope_low_frequency_factor",
+                                       "rope_high_frequency_factor",
+                                       "rope_original_context",
+                                       "initialisation",
+                                       "type"};
     for (int i = 0; i < a->count; i++) {
         size_t length = strcspn(a->values[i], "="), k = 0;
         while (k < sizeof keys / sizeof keys[0] &&
