@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Training from a Hugging Face folder against golden/: losses, gradient norms and final weights of 20 AdamW steps, at
+# every rank count of golden/cases.txt, sharded and not, over shared memory and over messages; and the same bits
+# whatever the number of threads. Argument: the build folder.
+set -uo pipefail
+# shellcheck source=tests/support/launch.sh
+source support/launch.sh
+golden=$tests/golden
+
+value_of() { # KEY ARGUMENT ...: the value of the argument KEY=VALUE
+    local key=$1 argument
+    shift
+    for argument in "$@"; do
+        [[ $argument != "$key="* ]] || echo "${argument#*=}"
+    done
+}
+
+prepare() { # an empty folder with the model and just the tokens of 20 steps
+    rm -rf model out tokens.bin
+    "$build/tool_model" model "${shape[@]}" || return
+    local windows=$((20 * $(value_of train.global_batch "${settings[@]}")))
+    "$build/tool_tokens" tokens.bin "$(value_of vocabulary "${shape[@]}")" \
+        $((windows * $(value_of train.sequence "${settings[@]}") + 1)) tokens32
+}
+
+check() { # CASE RANKS OVERRIDE ...: train and compare
+    local name=$1 ranks=$2
+    shift 2
+    rm -rf out
+    expect "$name at $ranks ranks $*: run" train "$ranks" "$golden/parity.ini" "${settings[@]}" "$@"
+    echo "$name at $ranks ranks $*"
+    expect "$name at $ranks ranks $*: values" "$build/tool_compare" "$golden/$name.json" out
+}
+
+numbers() { # FOLDER: what must not depend on how fast it ran
+    grep -o '"\(loss\|gradient_norm\)": *[^,}]*' "$1/metrics.jsonl"
+}
+
+same_bits() { # CASE: one thread and two
+    rm -rf out one
+    expect "$1 with one thread" train 1 "$golden/parity.ini" "${settings[@]}" device.threads=1 output.folder=one
+    expect "$1 with two threads" train 1 "$golden/parity.ini" "${settings[@]}" device.threads=2
+    expect "$1: same model at 1 and 2 threads" cmp one/model/model.safetensors out/model/model.safetensors
+    expect "$1: same metrics at 1 and 2 threads" diff <(numbers one) <(numbers out)
+}
+
+while IFS='|' read -r name ranks shape settings; do
+    name=${name// /}
+    [[ $name != '#'* ]] || continue
+    read -ra shape <<< "$shape"
+    read -ra settings <<< "$settings"
+    expect "$name: model and tokens" prepare
+    for count in $ranks; do
+        check "$name" "$count" shard.strategy=full
+    done
+    case $name in
+    gpt2-tied | llama-untied)
+        check "$name" 3 shard.strategy=none
+        check "$name" 2 shard.transport=messages
+        same_bits "$name"
+        ;;
+    gpt2-wide | llama-scaled)
+        check "$name" 1 shard.strategy=none
+        check "$name" 2 shard.unit=2 shard.prefetch=3
+        ;;
+    esac
+done < "$golden/cases.txt"
+finish

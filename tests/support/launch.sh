@@ -1,0 +1,42 @@
+# shellcheck shell=bash disable=SC2034
+# Sourced by launch_*.sh: a scratch folder to work in, and fsdp_train on any number of ranks.
+#
+#   train RANKS ARGUMENT ...     runs it; standard output and error go to ./stdout and ./stderr; returns its exit code
+#   expect WHAT COMMAND ...      counts a failure, with the last run's output, unless COMMAND succeeds
+#   finish                       ends the test
+
+build=$1
+tests=$PWD
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch" || exit
+failures=0
+
+# Open MPI refuses root unless told twice; more ranks than cores is an ordinary case here; time to save after a signal.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_odls_base_sigkill_timeout=60
+
+train() {
+    local ranks=$1 launcher=()
+    shift
+    if [[ $ranks -gt 1 ]]; then
+        launcher=(mpirun -np "$ranks" --oversubscribe --bind-to none)
+    fi
+    timeout 120 "${launcher[@]}" "$build/fsdp_train" "$@" > stdout 2> stderr < /dev/null
+}
+
+expect() {
+    local what=$1
+    shift
+    if ! "$@"; then
+        failures=$((failures + 1))
+        echo "FAILED: $what"
+        tail -n 20 stdout stderr
+    fi
+}
+
+finish() {
+    echo "$failures failures in $SECONDS s"
+    [[ $failures -eq 0 ]]
+    exit
+}
