@@ -24,9 +24,9 @@ static void granule_norms(step *s, const parameter_list *list, const flat_layout
 /* Every rank's contributions, [ranks, c]. */
 static tensor_id gather_contributions(step *s) {
     program *p = s->program;
-    if (s->ranks == 1)
-        return s->contributions;
     const int64_t shape[] = {s->ranks, p->tensors[s->contributions].shape[0]};
+    if (s->ranks == 1)
+        return program_view(p, "all_contributions", s->contributions, 0, 2, shape);
     operation o = operation_make(OPERATION_ALL_GATHER, PHASE_UPDATE, NO_UNIT);
     o.stream = STREAM_REDUCE;
     o.attributes.group = GROUP_WORLD;

@@ -60,8 +60,9 @@ static void persistent_tensors(scheduler *s) {
 
 static void contribution_tensor(scheduler *s) {
     int64_t column = 0;
-    for (int32_t u = 0; u < s->step->units && s->settings->optimizer; u++)
-        column += s->layout->units[u].per_rank;
+    for (int32_t u = 0; u < s->step->units; u++)
+        if (s->last_write[u] != NO_OPERATION) /* no squares of gradients that a validation step does not have */
+            column += s->layout->units[u].per_rank;
     s->step->loss_column = column;
     const int64_t columns = column + s->settings->passes;
     s->step->contributions = program_tensor(s->p, "contributions", ROLE_RESULT, DTYPE_F64, 1, &columns);
@@ -311,10 +312,10 @@ step *shard_schedule(const program *micro, const parameter_list *list, const fla
                    .last_write = memory_allocate((size_t)micro->unit_count, sizeof(int32_t))};
     s.p = s.step->program;
     persistent_tensors(&s);
+    find_last_writes(&s);
     contribution_tensor(&s);
     find_turns(&s);
     share_root(&s);
-    find_last_writes(&s);
     for (int64_t pass = 0; pass < settings->passes; pass++)
         write_pass(&s, pass);
     free(s.turns);

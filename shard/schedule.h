@@ -21,7 +21,7 @@ typedef struct schedule_settings {
     int ranks;       /* world size */
     int64_t passes;  /* micro-batches of this rank in a step */
     int prefetch;    /* turns that a gather is issued ahead; 0: right before its own */
-    bool optimizer;  /* the step has moments and, behind it, an update */
+    bool optimizer;  /* optimizer state lies among the persistent tensors: training, and validation beside it */
 } schedule_settings;
 
 /* `micro` is the program of one micro-batch, with (training) or without (validation) its backward. */
