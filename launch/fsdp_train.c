@@ -86,12 +86,13 @@ static bool open_data(session *s, error *e) {
 
 static void print_data(const session *s) {
     const data_facts f = data_describe(s->data);
-    printf("data         %lld tokens of %s in %d file%s: %lld windows", (long long)f.tokens,
-           f.text ? "text (bytes)" : "token files", f.files, f.files == 1 ? "" : "s", (long long)f.windows);
+    printf("data         %lld tokens of %s in %d file%s: %lld windows of %lld\n", (long long)f.tokens,
+           f.text ? "text (bytes)" : "token files", f.files, f.files == 1 ? "" : "s", (long long)f.windows,
+           (long long)s->config->train.sequence);
     if (f.validation_tokens > 0)
-        printf("; validation on %lld batches of %lld tokens' windows", (long long)f.validation_batches,
-               (long long)f.validation_tokens);
-    printf("\n");
+        printf("validation   %lld tokens, of which %lld batch%s of %lld sequences are used\n",
+               (long long)f.validation_tokens, (long long)f.validation_batches, f.validation_batches == 1 ? "" : "es",
+               (long long)s->config->train.global_batch);
 }
 
 /* ---- plan and memory ---- */
@@ -313,16 +314,13 @@ int main(int argc, char **argv) {
         command_line_free(&s.line);
         return EXIT_FINISHED;
     }
-    if (!world_open(&s.world, &argc, &argv, &e)) {
-        fprintf(stderr, "fsdp_train: %s\n", e.message);
-        return e.code;
-    }
+    world_open(&s.world, &argc, &argv, &e);
     int code = world_agree(&s.world, &e) ? run_command(&s, &e) : e.code;
     fflush(stdout);
-    if (e.code != 0 && s.world.rank == 0)
+    if (e.code == 0)
+        release(&s);
+    else if (world_speaks(&s.world)) /* what others may still be reading stays until all have met in world_close */
         fprintf(stderr, "fsdp_train: %s\n", e.message);
-    release(&s);
-    world_barrier(&s.world); /* the first to leave with an error makes the launcher end the others */
     world_close(&s.world);
     return code;
 }

@@ -16,9 +16,10 @@ static void print_model(const plan *p, const config *c, FILE *to) {
     fprintf(to, "batch        %lld sequences of %lld tokens: %d ranks x %lld passes x micro-batches of %lld\n",
             (long long)c->train.global_batch, (long long)c->train.sequence, p->mesh.ranks, (long long)p->passes,
             (long long)c->train.micro_batch);
-    fprintf(to, "sharding     strategy %s: %lld units, shard group of %d, prefetch %lld\n",
-            p->mesh.group_size > 1 || p->mesh.ranks == 1 ? "full" : "none", (long long)p->model->list.unit_count,
-            p->mesh.group_size, (long long)c->shard.prefetch);
+    static const char *const strategies[] = {"full", "gradients", "optimizer", "none"};
+    fprintf(to, "sharding     strategy %s: %lld units, shard group of %d rank%s, prefetch %lld\n",
+            strategies[c->shard.strategy], (long long)p->model->list.unit_count, p->mesh.group_size,
+            p->mesh.group_size == 1 ? "" : "s", (long long)c->shard.prefetch);
 }
 
 static double megabytes(int64_t bytes) {
