@@ -10,7 +10,7 @@
 enum {
     BLOCK_COLUMNS = 384,                  /* of b at once; with DEPTH about half of a second-level cache */
     BLOCK_ROWS = 112 / HEIGHT * HEIGHT,   /* of a at once */
-    PANEL_FLOATS = BLOCK_COLUMNS / PANEL * PANEL_STRIDE, /* scratch of one thread */
+    PANEL_FLOATS = BLOCK_COLUMNS * (DEPTH | 1), /* scratch of one thread */
     ROW_FLOATS = BLOCK_ROWS * ROW_STRIDE,
     SCRATCH_FLOATS = PANEL_FLOATS + ROW_FLOATS,
 };
@@ -89,7 +89,7 @@ static void multiply_block(const product *p, const block *b, const float *rows, 
                               .bias = p->bias != NULL && b->k + b->depth == p->k ? p->bias + column : NULL};
             region_prefetch(next_rows, call, calls);
             region_prefetch(next_panels, part * calls + call, parts * calls);
-            KERNEL(microkernel)(height, b->depth, rows, panels + j * PANEL_STRIDE, &to);
+            KERNEL(microkernel)(height, b->depth, rows, panels + j * panel_stride(b->depth), &to);
         }
         row += height;
         rows += height * ROW_STRIDE;

@@ -21,10 +21,15 @@
 
 enum {
     PANEL = 2 * LANES,
-    DEPTH = 384,                        /* most values of the inner index at once */
-    ROW_STRIDE = DEPTH + 16,            /* elements from one packed row to the next, and from panel to panel: not a */
-    PANEL_STRIDE = (DEPTH + 1) * PANEL, /* multiple of 4096 bytes, so that they do not compete for the same cache sets */
+    DEPTH = 384,             /* most values of the inner index at once */
+    ROW_STRIDE = DEPTH + 16, /* elements from one packed row to the next */
 };
+
+/* Elements from one packed panel to the next. Both strides are odd numbers of cache lines or nearly so: rows and panels
+ * that are used together do not compete for the same sets of a cache. */
+static inline int64_t panel_stride(int64_t depth) {
+    return (depth | 1) * PANEL;
+}
 
 /* Where the sums go. bias: PANEL values or as many as there are columns; NULL: none. */
 typedef struct destination {

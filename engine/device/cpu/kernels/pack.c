@@ -61,7 +61,7 @@ static void copy_panels(const float *from, int64_t stride, int64_t columns, int6
     for (int64_t k = 0; k < depth; k++) {
         const float *row = from + k * stride;
         float *to = packed + k * PANEL;
-        for (int64_t p = 0; p < whole; p++, to += PANEL_STRIDE) {
+        for (int64_t p = 0; p < whole; p++, to += panel_stride(depth)) {
             vector_store(to, vector_load(row + p * PANEL));
             vector_store(to + LANES, vector_load(row + p * PANEL + LANES));
         }
@@ -75,7 +75,7 @@ void KERNEL(pack_panels)(const matrix *from, int64_t i, int64_t columns, int64_t
         copy_panels(from->data + k * from->stride + i, from->stride, columns, depth, packed);
         return;
     }
-    for (int64_t first = 0; first < columns; first += PANEL, packed += PANEL_STRIDE) {
+    for (int64_t first = 0; first < columns; first += PANEL, packed += panel_stride(depth)) {
         int64_t here = minimum(PANEL, columns - first);
         transpose(from->data + (i + first) * from->stride + k, from->stride, here, depth, packed, PANEL);
         for (int64_t d = 0; here < PANEL && d < depth; d++)

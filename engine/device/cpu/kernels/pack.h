@@ -16,7 +16,7 @@ typedef struct matrix {
 /* Elements (i .. i + rows, k .. k + depth) to packed[rows][ROW_STRIDE]. */
 void KERNEL(pack_rows)(const matrix *from, int64_t i, int64_t rows, int64_t k, int64_t depth, float *packed);
 
-/* The same elements, i now being columns of the product, to packed[panels][depth][PANEL], panels PANEL_STRIDE apart;
+/* The same elements, i now being columns of the product, to packed[panels][depth][PANEL], panels panel_stride(depth) apart;
  * columns that the last panel lacks are zero. */
 void KERNEL(pack_panels)(const matrix *from, int64_t i, int64_t columns, int64_t k, int64_t depth, float *packed);
 
