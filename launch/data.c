@@ -85,25 +85,14 @@ static bool open_streams(data *d, const data_settings *s, error *e) {
     return true;
 }
 
-static bool choose_vocabulary(data *d, error *e) {
-    if (d->settings.vocabulary > 0)
-        return true;
-    if (!d->train_stream.text)
-        return error_set(e, EXIT_USAGE, "[model] vocabulary: must be set, as %s is a token file, which does not tell it",
-                         d->train_stream.files[0].path);
-    d->settings.vocabulary = 256;
-    return true;
-}
-
 bool data_open(const data_settings *settings, data **opened, error *e) {
     data *d = memory_allocate(1, sizeof *d);
     d->settings = *settings;
     d->settings.train = d->settings.validation = NULL;
-    check(settings->sequence > 0 && settings->micro_batch > 0 &&
-              settings->global_batch % settings->micro_batch == 0 && settings->vocabulary >= 0 &&
-              settings->vocabulary <= INT32_MAX,
+    check(settings->sequence > 0 && settings->micro_batch > 0 && settings->global_batch % settings->micro_batch == 0 &&
+              settings->vocabulary > 0 && settings->vocabulary <= INT32_MAX,
           "settings were not checked");
-    if (!open_streams(d, settings, e) || !choose_vocabulary(d, e) || !cut_streams(d, e)) {
+    if (!open_streams(d, settings, e) || !cut_streams(d, e)) {
         data_close(d);
         return false;
     }
@@ -132,7 +121,6 @@ void data_close(data *d) {
 data_facts data_describe(const data *d) {
     return (data_facts){
         .text = d->train_stream.text,
-        .vocabulary = d->settings.vocabulary,
         .files = d->train_stream.count,
         .validation_files = d->validation_stream.count,
         .tokens = d->train.tokens,

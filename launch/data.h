@@ -25,8 +25,8 @@ typedef struct data_settings {
     token_format format;
     data_order order;
     uint64_t seed;
-    int64_t vocabulary; /* 1 .. INT32_MAX, or 0: 256 for text, an error for token files */
-    int64_t sequence;   /* T */
+    int64_t vocabulary;                /* 1 .. INT32_MAX */
+    int64_t sequence;                  /* T */
     int64_t global_batch, micro_batch; /* sequences; micro_batch divides global_batch */
     int64_t validation_batches;        /* at most this many of global_batch sequences */
 } data_settings;
@@ -36,11 +36,10 @@ typedef struct data data;
 /* Known once the data is open. */
 typedef struct data_facts {
     bool text;
-    int64_t vocabulary;
-    int32_t files, validation_files; /* validation_files: 0 when held out or none */
-    int64_t tokens, windows;         /* trained on, in an epoch */
+    int32_t files, validation_files;               /* validation_files: 0 when held out or none */
+    int64_t tokens, windows;                       /* trained on, in an epoch */
     int64_t validation_tokens, validation_windows; /* of the whole validation stream */
-    int64_t validation_batches; /* that will be run: 0 without validation data */
+    int64_t validation_batches;                    /* that will be run: 0 without validation data */
 } data_facts;
 
 bool data_open(const data_settings *settings, data **opened, error *e);
@@ -57,8 +56,7 @@ static inline int64_t data_micro_batch(int64_t pass, int rank, int ranks) {
 
 /* Fills a micro-batch of training step `step`, N = micro_batch * sequence: tokens[N], targets[N] (the token after), and
  * order[N]: 0 .. N-1 sorted by (token, index), for embedding_backward. All N targets count. */
-void data_training_batch(data *d, int64_t step, int64_t micro_batch, int32_t *tokens, int32_t *targets,
-                         int32_t *order);
+void data_training_batch(data *d, int64_t step, int64_t micro_batch, int32_t *tokens, int32_t *targets, int32_t *order);
 
 /* The same for validation batch 0 .. validation_batches-1: the windows in sequential order. Where windows have run out,
  * tokens are 0 and targets -1, which do not count. */

@@ -139,8 +139,7 @@ static bool add_file(token_stream *s, const char *path, token_format format, err
         s->text = f->width == 1;
     if (s->text != (f->width == 1))
         return error_set(e, EXIT_DATA, "%s: %s is %s, but %s is %s; one stream is either text or tokens", s->key,
-                         s->files[0].path, s->text ? "text" : "a token file", path,
-                         s->text ? "a token file" : "text");
+                         s->files[0].path, s->text ? "text" : "a token file", path, s->text ? "a token file" : "text");
     s->tokens += f->count;
     return true;
 }

@@ -35,6 +35,7 @@ layers = 1
 width = 16
 heads = 2
 vocabulary = 128
+context = 8
 [data]
 train = text
 [train]
@@ -72,10 +73,10 @@ paste <(losses validation validation1/metrics.jsonl) <(losses validation validat
 
 # ---- mistakes ----
 
-refused() { # MESSAGE [section.key=value ...]
-    local message="fsdp_train: $1" ranks result
-    shift
-    for ranks in 1 3; do
+refused() { # "RANKS ..." MESSAGE [section.key=value ...]
+    local message="fsdp_train: $2" list=$1 ranks result
+    shift 2
+    for ranks in $list; do
         result=0
         timeout 20 bash -c "$(declare -f train); build='$build'; train $ranks \"\$@\"" train output.folder=refused "$@" \
             > stdout 2> stderr || result=$?
@@ -96,20 +97,20 @@ magic() { printf '\x88\xd8\x34\x01\x01\0\0\0\x09\0\0\0'; } # 20240520, version 1
 { printf '\x89'; magic | tail -c +2; head -c 1012 /dev/zero; head -c 18 /dev/zero; } > wrong
 { magic; head -c 1012 /dev/zero; head -c 16 /dev/zero; printf '\x80\0'; } > large
 
-refused "[data] train: none: No such file or directory; relative paths start at the directory that the program is \
+refused "1 3" "[data] train: none: No such file or directory; relative paths start at the directory that the program is \
 started in" data.train=none
-refused "[data] train: none*: matches no file" 'data.train=none*'
-refused "[data] train: empty: is empty" data.train=empty
-refused "[data] train: folder: is a directory; name the files in it, for example as folder/*" data.train=folder
-refused "[data] train: short: 5 tokens; a window of [train] sequence = 8 needs 9" data.train=short
-refused "[data] train: truncated: has 1034 bytes, but its header counts 9 tokens of 2 bytes, which makes 1042; the \
+refused "1" "[data] train: none*: matches no file" 'data.train=none*'
+refused "1" "[data] train: empty: is empty" data.train=empty
+refused "1" "[data] train: folder: is a directory; name the files in it, for example as folder/*" data.train=folder
+refused "1" "[data] train: short: 5 tokens; a window of [train] sequence = 8 needs 9" data.train=short
+refused "1 3" "[data] train: truncated: has 1034 bytes, but its header counts 9 tokens of 2 bytes, which makes 1042; the \
 file is truncated or damaged" data.train=truncated
-refused "[data] train: wrong: neither text nor a token file: its header starts with 20240521 where 20240520 (16 bits) \
+refused "1" "[data] train: wrong: neither text nor a token file: its header starts with 20240521 where 20240520 (16 bits) \
 or 20240801 (32 bits) is expected; for files without a header set [data] format" data.train=wrong
-refused "[data] train: large: token 8 is 128, outside the vocabulary of 128" data.train=large
-refused "[data] train: text: byte 0 is 108, outside the vocabulary of 100" model.vocabulary=100
-refused "[data] validation: short: 5 tokens; a window of [train] sequence = 8 needs 9" data.validation=short
-refused "[data] train: text: without what validation_fraction holds out, $((size - size * 999 / 1000)) tokens; a \
+refused "1 3" "[data] train: large: token 8 is 128, outside the vocabulary of 128" data.train=large
+refused "1" "[data] train: text: byte 0 is 108, outside the vocabulary of 100" model.vocabulary=100
+refused "1" "[data] validation: short: 5 tokens; a window of [train] sequence = 8 needs 9" data.validation=short
+refused "1" "[data] train: text: without what validation_fraction holds out, $((size - size * 999 / 1000)) tokens; a \
 window of [train] sequence = 8 needs 9" data.validation_fraction=0.999
 
 echo "data: all as expected"

@@ -71,8 +71,15 @@ static const char *one_path[1];
 /* Small batches of one file (or glob), vocabulary large enough for anything of 16 bits. */
 static data_settings settings_for(const char *path) {
     one_path[0] = path;
-    return (data_settings){.train = one_path, .train_count = 1, .format = TOKEN_FORMAT_AUTO, .order = DATA_SEQUENTIAL,
-                           .seed = 1, .vocabulary = 65536, .sequence = 4, .global_batch = 2, .micro_batch = 1,
+    return (data_settings){.train = one_path,
+                           .train_count = 1,
+                           .format = TOKEN_FORMAT_AUTO,
+                           .order = DATA_SEQUENTIAL,
+                           .seed = 1,
+                           .vocabulary = 65536,
+                           .sequence = 4,
+                           .global_batch = 2,
+                           .micro_batch = 1,
                            .validation_batches = 8};
 }
 
@@ -145,7 +152,8 @@ static void header_files_of_both_widths_and_versions(void **state) {
         const char *paths[] = {"narrow", "wide"};
         expect_stream(paths, 1, TOKEN_FORMAT_AUTO, 5, (const uint32_t[]){0, 1, 65534, 65535, 7});
         expect_stream(paths + 1, 1, TOKEN_FORMAT_AUTO, 4, wide);
-        expect_stream(paths, 2, TOKEN_FORMAT_AUTO, 9, (const uint32_t[]){0, 1, 65534, 65535, 7, 5, 65536, 2147483646, 1});
+        expect_stream(paths, 2, TOKEN_FORMAT_AUTO, 9,
+                      (const uint32_t[]){0, 1, 65534, 65535, 7, 5, 65536, 2147483646, 1});
     }
 }
 
@@ -225,8 +233,9 @@ static void damaged_token_files(void **state) {
     (void)state;
     const uint16_t tokens[8] = {0};
     write_header_file("truncated", 20240520, 1, 9, tokens, sizeof tokens);
-    expect_path_error("truncated", "[data] train: truncated: has 1040 bytes, but its header counts 9 tokens of 2 bytes, "
-                                   "which makes 1042; the file is truncated or damaged");
+    expect_path_error("truncated",
+                      "[data] train: truncated: has 1040 bytes, but its header counts 9 tokens of 2 bytes, "
+                      "which makes 1042; the file is truncated or damaged");
     write_header_file("longer", 20240801, 7, 3, tokens, sizeof tokens);
     expect_path_error("longer", "[data] train: longer: has 1040 bytes, but its header counts 3 tokens of 4 bytes, "
                                 "which makes 1036; the file is truncated or damaged");
@@ -260,9 +269,10 @@ static void headerless_mistakes(void **state) {
     write_header_file("header", 20240801, 1, 4, tokens, sizeof tokens);
     settings = settings_for("header");
     settings.format = TOKEN_FORMAT_TOKENS32;
-    expect_error(&settings, EXIT_DATA,
-                 "[data] train: header: has a header (20240801), but [data] format = tokens32 is for files without one; "
-                 "use auto");
+    expect_error(
+        &settings, EXIT_DATA,
+        "[data] train: header: has a header (20240801), but [data] format = tokens32 is for files without one; "
+        "use auto");
 }
 
 static void too_short_for_a_window(void **state) {
@@ -282,8 +292,9 @@ static void too_short_for_a_window(void **state) {
                  "[data] train: more: without what validation_fraction holds out, 3 tokens; a window of [train] "
                  "sequence = 4 needs 5");
     settings.validation_fraction = 0.25;
-    expect_error(&settings, EXIT_DATA,
-                 "[data] train: more: validation_fraction holds out 2 tokens; a window of [train] sequence = 4 needs 5");
+    expect_error(
+        &settings, EXIT_DATA,
+        "[data] train: more: validation_fraction holds out 2 tokens; a window of [train] sequence = 4 needs 5");
     settings.validation_fraction = 0;
     settings.validation = both;
     settings.validation_count = 1;
@@ -306,10 +317,6 @@ static void sources_that_do_not_fit_together(void **state) {
     expect_error(&settings, EXIT_DATA, "[data] train is text, but validation is token files; both must be the same");
     settings.validation_fraction = 0.5;
     expect_error(&settings, EXIT_USAGE, "[data] validation and validation_fraction are both set; use one");
-    settings = settings_for("tokens");
-    settings.vocabulary = 0;
-    expect_error(&settings, EXIT_USAGE,
-                 "[model] vocabulary: must be set, as tokens is a token file, which does not tell it");
 }
 
 static void tokens_outside_the_vocabulary(void **state) {
@@ -372,8 +379,7 @@ enum { MOST = 4096 };
 
 /* The first tokens of the windows that steps first .. first + steps take, in order, of a file that counts 0, 1, 2 ...;
  * checks each window whole. Every rank's micro-batches are asked for as training does. */
-static int64_t windows_taken(data *d, const data_settings *s, int ranks, int64_t first, int64_t steps,
-                             int32_t *taken) {
+static int64_t windows_taken(data *d, const data_settings *s, int ranks, int64_t first, int64_t steps, int32_t *taken) {
     int64_t per_pass = s->micro_batch * ranks, passes = s->global_batch / per_pass, count = 0;
     assert_int_equal(passes * per_pass, s->global_batch);
     int32_t tokens[MOST], targets[MOST], order[MOST];
@@ -458,7 +464,7 @@ static void shuffled_epochs_hold_each_window_once(void **state) {
             repeated += epoch > 0 && taken[epoch * WINDOWS + i] == taken[(epoch - 1) * WINDOWS + i];
         }
     }
-    assert_in_range(unmoved, 0, 3 * EPOCHS); /* each epoch is mixed (1 of 23 stays on average) ... */
+    assert_in_range(unmoved, 0, 3 * EPOCHS);  /* each epoch is mixed (1 of 23 stays on average) ... */
     assert_in_range(repeated, 0, 3 * EPOCHS); /* ... and in its own way */
     data_close(d);
 }
@@ -584,14 +590,12 @@ static void held_out_tokens_are_never_trained_on(void **state) {
     data_close(d);
 }
 
-static void text_has_256_tokens(void **state) {
+static void batches_of_text(void **state) {
     (void)state;
     write_text("text", "In the beginning");
     data_settings settings = settings_for("text");
-    settings.vocabulary = 0;
     data *d = open_data(&settings);
     assert_true(data_describe(d).text);
-    assert_int_equal(data_describe(d).vocabulary, 256);
     int32_t tokens[4], targets[4], order[4];
     data_training_batch(d, 0, 1, tokens, targets, order);
     assert_memory_equal(tokens, ((int32_t[]){'h', 'e', ' ', 'b'}), sizeof tokens);
@@ -700,7 +704,7 @@ int main(void) {
         test_in_folder(seeds_give_other_orders),
         test_in_folder(validation_files_are_read_in_order),
         test_in_folder(held_out_tokens_are_never_trained_on),
-        test_in_folder(text_has_256_tokens),
+        test_in_folder(batches_of_text),
         test_in_folder(reading_leaves_nothing_resident),
         cmocka_unit_test(order_sorts_by_token_then_index),
     };
