@@ -4,7 +4,7 @@
 # whatever the number of threads. Argument: the build folder.
 set -uo pipefail
 # shellcheck source=tests/support/launch.sh
-source support/launch.sh
+source "$(dirname "$0")/support/launch.sh"
 golden=$tests/golden
 
 value_of() { # KEY ARGUMENT ...: the value of the argument KEY=VALUE

@@ -5,8 +5,8 @@
 #   expect WHAT COMMAND ...      counts a failure, with the last run's output, unless COMMAND succeeds
 #   finish                       ends the test
 
-build=$1
-tests=$PWD
+build=$(realpath "$1")
+tests=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch" || exit
