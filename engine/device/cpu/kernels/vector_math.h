@@ -25,6 +25,7 @@ enum { VECTOR_BYTES = LANES * (int)sizeof(float), DOUBLE_LANES = LANES / 2 };
 
 typedef float vector __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vector_mask __attribute__((vector_size(VECTOR_BYTES))); /* per lane all bits set, or none */
+typedef uint32_t vector_bits __attribute__((vector_size(VECTOR_BYTES)));
 typedef double vector_double __attribute__((vector_size(VECTOR_BYTES)));
 typedef float vector_half __attribute__((vector_size(VECTOR_BYTES / 2))); /* as many lanes as a vector_double */
 
@@ -142,7 +143,7 @@ static inline vector vector_exp(vector x) {
     r = r - n * 0x1.0bfbe8p-15f;
     vector q = 0.5f + r * (0.166665767f + r * (0.0416665542f + r * (0.00836323288f + r * 0.00139262508f)));
     vector power = r + r * r * q + 1.0f;
-    vector result = (vector)((vector_mask)power + ((vector_mask)shifted << 23));
+    vector result = (vector)((vector_bits)power + ((vector_bits)shifted << 23));
     result = vector_select(x < -87.33654f, vector_set(0), result);
     return vector_select(x <= 88.72283f, result, x + INFINITY);
 }
