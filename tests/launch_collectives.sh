@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Collectives between processes: right results, and no hang when a rank fails, dies, leaves or is stuck.
+set -u
+tool=$1/tool_collectives
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+wrong=0
+
+# launch RANKS CASE TRANSPORT: $out has what was printed, $code how it ended, $seconds how long it took
+launch() {
+    local begun=$SECONDS
+    timeout 60 mpirun -np "$1" --oversubscribe --bind-to none "$tool" "$2" "$3" >"$out" 2>&1
+    code=$?
+    seconds=$((SECONDS - begun))
+    what="$1 ranks, $2, $3"
+}
+
+complain() {
+    echo "$what: $1 (exit code $code, $seconds s)"
+    cat "$out"
+    wrong=1
+}
+
+for transport in window messages; do
+    for ranks in 1 2 3 4; do
+        launch $ranks check $transport
+        { [ $code = 0 ] && grep -q "^fine: $ranks ranks" "$out"; } || complain "should be fine"
+    done
+done
+for ranks in 2 3 4; do
+    launch $ranks nodes auto
+    { [ $code = 0 ] && grep -q "^fine" "$out"; } || complain "should be fine"
+done
+
+for transport in window messages; do
+    launch 3 fail $transport
+    [ $code != 0 ] && [ $seconds -le 5 ] || complain "should end soon with an error"
+    [ "$(grep -c '^error: rank 2 (.*): disk full$' "$out")" = 1 ] || complain "the error is printed once"
+
+    launch 3 stuck $transport
+    [ $code != 0 ] && [ $seconds -le 20 ] || complain "should end after the time-out"
+    grep -q '^error: rank [01] (.*): gather 1: waited 1 seconds for others; missing ranks: 2;' "$out" ||
+        complain "the missing rank is named"
+
+    for way in kill exit; do
+        launch 3 $way $transport
+        [ $code != 0 ] && [ $seconds -le 15 ] || complain "should end soon with an error"
+    done
+done
+exit $wrong
