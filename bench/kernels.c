@@ -1,0 +1,321 @@
+/* Where a training step's time goes: builds the step of 6 layers, width 384, 6 heads, vocabulary 50257, 4 sequences of
+ * 256 tokens on one rank, executes it operation by operation, and prints a row per kind (or per kind and shapes):
+ * calls, milliseconds, share of the step, and the rates in GFLOP/s and GB/s by definition (engine/device/operation.h)
+ * beside the best sgemm and copy of the same run. Of every operation the fastest of all repeats counts; the line at the
+ * end compares their sum with whole steps through the executor.
+ *
+ * usage: bench_kernels [--family gpt2|llama] [--threads N] [--repeats N] [--by kind|shape] */
+#include "bench/yardstick.h"
+#include "engine/checked.h"
+#include "engine/device/cpu/pool.h"
+#include "launch/plan.h"
+#include "launch/token_order.h"
+#include "launch/weights.h"
+
+#include <string.h>
+
+enum { SEQUENCES = 4, SEQUENCE = 256, TOKENS = SEQUENCES * SEQUENCE, VOCABULARY = 50257, LABEL = 112 };
+
+typedef struct options {
+    model_family family;
+    int threads, repeats;
+    bool by_shape;
+} options;
+
+/* A step, ready to execute on one rank. */
+typedef struct bench {
+    world world;
+    device *device;
+    plan *plan;
+    device_memory arena;
+    run *run;
+} bench;
+
+typedef struct row {
+    char label[LABEL];
+    int calls;
+    double seconds, flops, bytes;
+} row;
+
+/* ---- preparation ---- */
+
+static model_shape shape_of(model_family family) {
+    return (model_shape){.family = family,
+                         .layers = 6,
+                         .width = 384,
+                         .heads = 6,
+                         .kv_heads = 6,
+                         .head_width = 64,
+                         .feed_forward = family == FAMILY_GPT2 ? 1536 : 1024,
+                         .vocabulary = VOCABULARY,
+                         .context = SEQUENCE,
+                         .tied = family == FAMILY_GPT2,
+                         .norm_epsilon = 1e-5,
+                         .rope_theta = 10000,
+                         .initialisation = 0.02};
+}
+
+static config config_of(void) {
+    config c;
+    memset(&c, 0, sizeof c);
+    c.train.global_batch = c.train.micro_batch = SEQUENCES;
+    c.train.sequence = SEQUENCE;
+    c.optimizer.betas[0] = 0.9;
+    c.optimizer.betas[1] = 0.95;
+    c.optimizer.epsilon = 1e-8;
+    c.optimizer.weight_decay = 0.1;
+    c.optimizer.clip = 1;
+    c.shard.group = c.shard.prefetch = c.shard.unit = 1;
+    c.shard.timeout = 60;
+    return c;
+}
+
+/* Tokens as rare and frequent as in a text, about. */
+static void fill_batch(run *r) {
+    size_t bytes;
+    int32_t *tokens = run_host(r, HOST_TOKENS, &bytes), *targets = run_host(r, HOST_TARGETS, &bytes);
+    int32_t *order = run_host(r, HOST_ORDER, &bytes), *scratch = memory_allocate(TOKENS, sizeof *scratch);
+    double *scalars = run_host(r, HOST_SCALARS, &bytes);
+    for (int i = 0; i < TOKENS; i++) {
+        const double u = (double)((uint32_t)i * 2654435761u) * 0x1p-32;
+        tokens[i] = (int32_t)(u * u * u * VOCABULARY);
+        targets[(i + TOKENS - 1) % TOKENS] = tokens[i];
+    }
+    token_order(tokens, TOKENS, VOCABULARY, order, scratch);
+    scalars[SCALAR_GRADIENT_SCALE] = 1.0 / TOKENS;
+    scalars[SCALAR_LEARNING_RATE] = 3e-4;
+    free(scratch);
+}
+
+static bool bench_open(bench *b, const options *o, error *e) {
+    const config c = config_of();
+    const model_shape shape = shape_of(o->family);
+    b->world = world_imagined(1);
+    if (!device_cpu.open(&(device_settings){.threads = o->threads}, &b->device, e))
+        return false;
+    b->plan = plan_create(&c, &shape, &b->world, b->device, (plan_wishes){.train = true});
+    const run_settings settings = plan_run_settings(b->plan, &c);
+    if (!device_cpu.allocate(b->device, (size_t)b->plan->arena_bytes, &b->arena, e) ||
+        !run_create(b->plan->train->program, &b->world, b->device, &b->arena, &settings, &b->run, e))
+        return false;
+    weights_initialise(b->plan, b->plan->train, b->run, 1, SEQUENCE);
+    fill_batch(b->run);
+    return true;
+}
+
+static void bench_close(bench *b) {
+    run_destroy(b->run);
+    plan_destroy(b->plan);
+    device_cpu.release(b->device, &b->arena);
+    device_cpu.close(b->device);
+    world_close(&b->world);
+}
+
+/* ---- measurement ---- */
+
+/* With one rank a collective copies the rank's part, if it does not lie in its place already. */
+static bool is_collective(operation_kind kind) {
+    return kind == OPERATION_ALL_GATHER || kind == OPERATION_REDUCE_SCATTER || kind == OPERATION_ALL_REDUCE;
+}
+
+static launch launch_of(const bench *b, const operation *o) {
+    launch l = program_launch(b->plan->train->program, o, b->arena.base);
+    size_t bytes;
+    if (o->kind == OPERATION_COPY_IN || o->kind == OPERATION_COPY_OUT)
+        l.workspace = (char *)run_host(b->run, o->attributes.host, &bytes) + o->attributes.host_offset;
+    if (is_collective(o->kind) && l.in[0].data != l.out[0].data)
+        memcpy(l.out[0].data, l.in[0].data, (size_t)(operand_count(&l.in[0]) * dtype_bytes(l.in[0].type)));
+    return l;
+}
+
+static double step_seconds(bench *b) {
+    error e = {0};
+    const double start = seconds_now();
+    check(run_step(b->run, &e), "%s", e.message);
+    return seconds_now() - start;
+}
+
+/* Executes the list once; keeps the smallest time of each operation. */
+static void measure_operations(const bench *b, double *seconds) {
+    const program *p = b->plan->train->program;
+    for (int32_t i = 0; i < p->operation_count; i++) {
+        const launch l = launch_of(b, &p->operations[i]);
+        if (is_collective(l.kind))
+            continue;
+        const double start = seconds_now();
+        device_cpu.launch(b->device, 0, &l);
+        const double spent = seconds_now() - start;
+        seconds[i] = seconds[i] == 0 || spent < seconds[i] ? spent : seconds[i];
+    }
+}
+
+/* ---- the table ---- */
+
+static size_t append_operand(char *text, size_t used, const operand *o) {
+    int dimensions = OPERAND_DIMENSIONS;
+    while (dimensions > 1 && o->shape[dimensions - 1] == 1)
+        dimensions--;
+    for (int i = 0; o->data != NULL && i < dimensions && used < LABEL; i++)
+        used += (size_t)snprintf(text + used, LABEL - used, "%s%lld", i == 0 ? " " : "x", (long long)o->shape[i]);
+    return used;
+}
+
+static void label_of(const launch *l, bool by_shape, char label[LABEL]) {
+    size_t used = (size_t)snprintf(label, LABEL, "%s", operation_signature_of(l->kind)->name);
+    if (!by_shape)
+        return;
+    const int operands = l->kind == OPERATION_MATMUL ? 2 : 1;
+    if (l->kind == OPERATION_MATMUL)
+        used += (size_t)snprintf(label + used, LABEL - used, " %c%c%s%s", l->attributes.transpose_a ? 't' : 'n',
+                                 l->attributes.transpose_b ? 't' : 'n', l->in[2].data != NULL ? " bias" : "",
+                                 l->accumulate != 0 ? " add" : "");
+    for (int i = 0; i < operands; i++)
+        used = append_operand(label, used, &l->in[i]);
+    if (l->in[0].data == NULL)
+        append_operand(label, used, &l->out[0]);
+}
+
+static row *find_row(row *rows, int *count, const char *label) {
+    for (int i = 0; i < *count; i++)
+        if (strcmp(rows[i].label, label) == 0)
+            return &rows[i];
+    row *added = &rows[(*count)++];
+    *added = (row){0};
+    strcpy(added->label, label);
+    return added;
+}
+
+static int slower_first(const void *a, const void *b) {
+    const double x = ((const row *)a)->seconds, y = ((const row *)b)->seconds;
+    return (x < y) - (x > y);
+}
+
+static void print_row(const row *r, double total, double peak, double copy) {
+    printf("%-48s %5d %9.3f ms %5.1f%%", r->label, r->calls, r->seconds * 1e3, 100 * r->seconds / total);
+    if (r->flops > 0)
+        printf("  %7.1f GFLOP/s %5.2f", r->flops / r->seconds * 1e-9, r->flops / r->seconds / peak);
+    else
+        printf("  %21s", "");
+    printf("  %6.1f GB/s %5.2f\n", r->bytes / r->seconds * 1e-9, r->bytes / r->seconds / copy);
+}
+
+/* Returns the sum of all rows. */
+static double print_table(const bench *b, const double *seconds, bool by_shape, double peak, double copy) {
+    const program *p = b->plan->train->program;
+    row *rows = memory_allocate((size_t)p->operation_count, sizeof *rows);
+    int count = 0;
+    double total = 0;
+    for (int32_t i = 0; i < p->operation_count; i++) {
+        const launch l = launch_of(b, &p->operations[i]);
+        if (is_collective(l.kind))
+            continue;
+        char label[LABEL];
+        label_of(&l, by_shape, label);
+        row *r = find_row(rows, &count, label);
+        r->calls++;
+        r->seconds += seconds[i];
+        r->flops += operation_flops(&l);
+        r->bytes += operation_bytes(&l);
+        total += seconds[i];
+    }
+    qsort(rows, (size_t)count, sizeof *rows, slower_first);
+    for (int i = 0; i < count; i++)
+        print_row(&rows[i], total, peak, copy);
+    free(rows);
+    return total;
+}
+
+/* ---- yardsticks ---- */
+
+enum { COPY_BYTES = 1 << 20 };
+
+typedef struct copy_job {
+    char *from, *to;
+} copy_job;
+
+static void copy_tile(void *context, int64_t tile, int thread) {
+    const copy_job *job = context;
+    (void)thread;
+    memcpy(job->to + tile * COPY_BYTES, job->from + tile * COPY_BYTES, COPY_BYTES);
+}
+
+/* Bytes read and written per second by copies on all threads of the device, far beyond every cache. */
+static double copy_rate(device *d) {
+    enum { TILES = 256 };
+    const size_t bytes = (size_t)TILES * COPY_BYTES;
+    copy_job job = {(char *)numbers_allocate(bytes / 4), (char *)numbers_allocate(bytes / 4)};
+    double best = 0;
+    for (int i = 0; i < 5; i++) {
+        const double start = seconds_now();
+        pool_run(device_cpu_pool(d), TILES, copy_tile, &job);
+        const double rate = 2.0 * (double)bytes / (seconds_now() - start);
+        best = rate > best ? rate : best;
+    }
+    free(job.from);
+    free(job.to);
+    return best;
+}
+
+static double sgemm_rate(void) {
+    double best = 0;
+    for (int64_t size = 1024; size <= 4096; size *= 2) {
+        const double rate = sgemm_cube_rate(size, size == 1024 ? 20 : size == 2048 ? 4 : 2);
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
+
+/* ---- the program ---- */
+
+static bool options_parse(int argc, char **argv, options *o) {
+    *o = (options){.family = FAMILY_GPT2, .threads = 1, .repeats = 5};
+    for (int i = 1; i + 1 < argc; i += 2) {
+        const char *key = argv[i], *value = argv[i + 1];
+        if (strcmp(key, "--threads") == 0 && atoi(value) > 0)
+            o->threads = atoi(value);
+        else if (strcmp(key, "--repeats") == 0 && atoi(value) > 0)
+            o->repeats = atoi(value);
+        else if (strcmp(key, "--by") == 0 && (strcmp(value, "kind") == 0 || strcmp(value, "shape") == 0))
+            o->by_shape = strcmp(value, "shape") == 0;
+        else if (strcmp(key, "--family") == 0 && strcmp(value, "llama") == 0)
+            o->family = FAMILY_LLAMA;
+        else if (strcmp(key, "--family") != 0 || strcmp(value, "gpt2") != 0)
+            return false;
+    }
+    return argc % 2 == 1;
+}
+
+static void measure_and_print(bench *b, const options *o) {
+    const double peak = sgemm_rate() * o->threads, copy = copy_rate(b->device);
+    double *seconds = memory_allocate((size_t)b->plan->train->program->operation_count, sizeof *seconds);
+    double whole = step_seconds(b); /* the first step of two meets new pages */
+    for (int i = 0; i < o->repeats; i++) {
+        measure_operations(b, seconds);
+        const double spent = step_seconds(b);
+        whole = spent < whole ? spent : whole;
+    }
+    printf("%s, %s; %d x sgemm %.1f GFLOP/s, copy %.1f GB/s\n", model_family_name(o->family),
+           device_cpu.describe(b->device), o->threads, peak / o->threads * 1e-9, copy * 1e-9);
+    const double total = print_table(b, seconds, o->by_shape, peak, copy);
+    const double flops = model_flops_per_token(b->plan->model, SEQUENCE) * TOKENS;
+    printf("sum of operations %.1f ms; whole step %.1f ms, %.0f tokens/s, %.1f GFLOP/s, %.3f of sgemm\n", total * 1e3,
+           whole * 1e3, TOKENS / whole, flops / whole * 1e-9, flops / whole / peak);
+    free(seconds);
+}
+
+int main(int argc, char **argv) {
+    options o;
+    if (!options_parse(argc, argv, &o)) {
+        fprintf(stderr, "usage: bench_kernels [--family gpt2|llama] [--threads N] [--repeats N] [--by kind|shape]\n");
+        return EXIT_USAGE;
+    }
+    error e = {0};
+    bench b = {0};
+    if (!bench_open(&b, &o, &e)) {
+        fprintf(stderr, "bench_kernels: %s\n", e.message);
+        return e.code;
+    }
+    measure_and_print(&b, &o);
+    bench_close(&b);
+    return 0;
+}
