@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static double seconds_of(struct timeval t) {
+static double seconds_in(struct timeval t) {
     return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
 }
 
@@ -21,8 +21,8 @@ static int append(const char *path, const struct rusage *used, double seconds) {
         perror(path);
         return 1;
     }
-    fprintf(file, "%lld %.3f %.3f %.3f\n", (long long)used->ru_maxrss * 1024, seconds, seconds_of(used->ru_utime),
-            seconds_of(used->ru_stime));
+    fprintf(file, "%lld %.3f %.3f %.3f\n", (long long)used->ru_maxrss * 1024, seconds, seconds_in(used->ru_utime),
+            seconds_in(used->ru_stime));
     return fclose(file) == 0 ? 0 : 1;
 }
 

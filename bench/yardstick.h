@@ -11,10 +11,14 @@
 /* Of the OpenMP runtime inside oneDNN. */
 void omp_set_num_threads(int threads);
 
-static inline double seconds_now(void) {
+static inline double seconds_of(clockid_t clock) {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static inline double seconds_now(void) {
+    return seconds_of(CLOCK_MONOTONIC);
 }
 
 /* Floats that are neither all alike nor subnormal. */
@@ -30,21 +34,25 @@ static inline float *numbers_allocate(size_t count) {
 }
 
 /* FLOP/s of one single-threaded dnnl_sgemm on a cube of this size, the best of `repeats`. */
-static inline double sgemm_cube_rate(int64_t size, int repeats) {
+static inline double sgemm_cube_rate_of(clockid_t clock, int64_t size, int repeats) {
     size_t count = (size_t)size * (size_t)size;
     float *a = numbers_allocate(count), *b = numbers_allocate(count), *c = numbers_allocate(count);
     double best = 0;
     omp_set_num_threads(1);
     for (int i = 0; i < repeats; i++) {
-        double start = seconds_now();
+        double start = seconds_of(clock);
         dnnl_sgemm('N', 'N', size, size, size, 1.0f, a, size, b, size, 0.0f, c, size);
-        double rate = 2.0 * (double)size * (double)size * (double)size / (seconds_now() - start);
+        double rate = 2.0 * (double)size * (double)size * (double)size / (seconds_of(clock) - start);
         best = rate > best ? rate : best;
     }
     free(a);
     free(b);
     free(c);
     return best;
+}
+
+static inline double sgemm_cube_rate(int64_t size, int repeats) {
+    return sgemm_cube_rate_of(CLOCK_MONOTONIC, size, repeats);
 }
 
 #endif

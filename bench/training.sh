@@ -1,0 +1,170 @@
+#!/usr/bin/env bash
+# Measures a whole training run against its yardsticks, all in one go on this machine, and prints what was measured
+# against what:
+#
+#     bench/training.sh [--ranks N] [--family gpt2|llama] [--steps N] [--build FOLDER]
+#
+# The run: 6 layers, width 384, 6 heads, vocabulary 50257, 4 sequences of 256 tokens per rank, fp32, AdamW and clip, one
+# thread per rank. Speed is model FLOP/s over the best sgemm of oneDNN on as many cores at once, measured before and
+# after training, with model FLOPs per token = 6 x matmul parameters (head included) + 6 x layers x heads x head width x
+# sequence. Memory is the peak of each rank as the kernel counts it, beside the planned bytes that the run prints. The
+# first step is timed from the start of the launcher to the line that reports the step. Ends with 1 when a bar is
+# missed; a machine that does other work as well misses them easily.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+layers=6 width=384 heads=6 vocabulary=50257 sequence=256 sequences=4
+ranks=1 family=gpt2 steps=8 build=build
+
+usage() {
+    echo "usage: bench/training.sh [--ranks N] [--family gpt2|llama] [--steps N] [--build FOLDER]" >&2
+    exit 2
+}
+
+while [[ $# -gt 0 ]]; do
+    [[ $# -ge 2 ]] || usage
+    case $1 in
+    --ranks) ranks=$2 ;;
+    --family) family=$2 ;;
+    --steps) steps=$2 ;;
+    --build) build=$2 ;;
+    *) usage ;;
+    esac
+    shift 2
+done
+[[ $ranks =~ ^[1-9][0-9]*$ && $steps =~ ^[1-9][0-9]*$ && $steps -gt 1 ]] || usage
+case $family in
+gpt2) feed_forward=1536 tied=yes block_matrices=$((4 * width * width + 2 * width * feed_forward)) ;;
+llama) feed_forward=1024 tied=no block_matrices=$((4 * width * width + 3 * width * feed_forward)) ;;
+*) usage ;;
+esac
+matmul_parameters=$((layers * block_matrices + vocabulary * width))
+flops_per_token=$((6 * matmul_parameters + 6 * layers * width * sequence)) # width = heads x head width
+case $ranks in
+1) bar=0.75 ;;
+2) bar=0.70 ;;
+*) bar= ;; # none is set
+esac
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+write_inputs() {
+    # Bytes below 196 in pairs are tokens below the vocabulary: 195 * 257 = 50115.
+    LC_ALL=C tr -dc '\000-\303' < /dev/urandom 2> /dev/null | head -c 400000 > "$folder/tokens.bin" || true
+    cat > "$folder/config.ini" << END
+[model]
+family = $family
+layers = $layers
+width = $width
+heads = $heads
+feed_forward = $feed_forward
+vocabulary = $vocabulary
+context = $sequence
+tied = $tied
+[data]
+train = "$folder/tokens.bin"
+format = tokens16
+[train]
+steps = $steps
+global_batch = $((sequences * ranks))
+micro_batch = $sequences
+[device]
+kind = cpu
+threads = 1
+[output]
+folder = "$folder/out"
+END
+}
+
+best_sgemm() { # GFLOP/s, all cores together
+    "$build/bench_sgemm" --cores "$ranks" | awk '$1 == "best" {print $2}'
+}
+
+# Trains; sets first_step (seconds from here to the line that reports step 1).
+run_training() {
+    local launcher=() line begin=$EPOCHREALTIME
+    first_step=
+    if [[ $ranks -gt 1 ]]; then
+        launcher=(mpirun -np "$ranks")
+        [[ $ranks -le $(nproc) ]] || launcher+=(--oversubscribe)
+    fi
+    while IFS= read -r line; do
+        if [[ -z $first_step && $line == "step 1/"* ]]; then
+            first_step=$(awk -v begin="$begin" -v end="$EPOCHREALTIME" 'BEGIN {print end - begin}')
+        fi
+    done < <("${launcher[@]}" "$build/bench_peak" "$folder/peak" "$build/fsdp_train" "$folder/config.ini" < /dev/null)
+    if [[ -z $first_step ]]; then
+        echo "bench/training.sh: fsdp_train reported no step" >&2
+        exit 1
+    fi
+}
+
+# Of all steps but the first, which meets new memory: the median of a field of metrics.jsonl.
+median_of() {
+    sed -nE "s/^\{\"event\": *\"step\".*\"$1\": *([-+.0-9eE]+).*/\1/p" "$folder/out/metrics.jsonl" | tail -n +2 |
+        sort -g | awk '{v[NR] = $1} END {print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2}'
+}
+
+verdict() { # CONDITION of awk: prints met or missed, and remembers
+    if [[ $(awk "BEGIN {print ($1) ? 1 : 0}") == 1 ]]; then
+        verdict=met
+    else
+        verdict=MISSED missed=1
+    fi
+}
+
+report_speed() {
+    local seconds rate gflops ratio
+    seconds=$(median_of seconds)
+    rate=$(awk "BEGIN {print $sequences * $sequence * $ranks / $seconds}")
+    gflops=$(awk "BEGIN {printf \"%.1f\", $rate * $flops_per_token * 1e-9}")
+    ratio=$(awk "BEGIN {s = $before > $after ? $before : $after; printf \"%.3f\", $gflops / s}")
+    printf 'step         %.3f s, median of steps 2 to %d: %.0f tokens/s\n' "$seconds" "$steps" "$rate"
+    printf 'sgemm        %s GFLOP/s before, %s after, on %d cores at once\n' "$before" "$after" "$ranks"
+    printf 'model        %s GFLOP/s: %d FLOPs per token (%d matmul parameters)\n' "$gflops" "$flops_per_token" \
+        "$matmul_parameters"
+    if [[ -z $bar ]]; then
+        printf 'ratio        %s of sgemm\n' "$ratio"
+    else
+        verdict "$ratio >= $bar"
+        printf 'ratio        %s of sgemm; bar %s: %s\n' "$ratio" "$bar" "$verdict"
+    fi
+}
+
+report_memory() {
+    local planned peak
+    planned=$(sed -nE 's/^\{"event": *"start".*"planned_memory": *([0-9]+).*/\1/p' "$folder/out/metrics.jsonl")
+    peak=$(sort -g "$folder/peak" | awk 'END {print $1}')
+    printf 'memory       peak of each rank:'
+    awk '{printf " %.1f", $1 / 1e6} END {print " MB"}' "$folder/peak"
+    verdict "$peak <= $planned + 60e6"
+    awk "BEGIN {printf \"             %.1f MB planned + %.1f; bar planned + 60: $verdict\\n\", $planned / 1e6,
+         ($peak - $planned) / 1e6}"
+    if [[ $family == gpt2 && $ranks == 2 ]]; then
+        verdict "$peak <= 700e6"
+        printf '             bar 700 MB: %s\n' "$verdict"
+    fi
+}
+
+report_start() {
+    local seconds
+    seconds=$(median_of seconds)
+    verdict "$first_step <= $seconds + 1"
+    printf 'first step   done after %.2f s, one step + %.2f s; bar one step + 1 s: %s\n' "$first_step" \
+        "$(awk "BEGIN {print $first_step - $seconds}")" "$verdict"
+    awk '{printf "process      %.2f s, of which %.2f in user and %.2f in kernel mode\n", $2, $3, $4}' "$folder/peak"
+}
+
+# Open MPI refuses root unless told twice.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+missed=0
+write_inputs
+echo "shape        $family, $layers layers, width $width, $heads heads, vocabulary $vocabulary; $ranks x $sequences x $sequence tokens"
+before=$(best_sgemm)
+run_training
+after=$(best_sgemm)
+report_speed
+report_memory
+report_start
+exit "$missed"
