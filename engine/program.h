@@ -74,7 +74,8 @@ typedef struct operation {
     uint32_t accumulate;                                    /* bit o: adds to out[o] */
     tensor_id workspace;                                    /* NO_TENSOR: needs none */
     attributes attributes;
-    /* For each stream the latest operation there that must be done before this one starts; NO_OPERATION: none.
+    /* For each stream the latest operation there that must be done before this one starts; NO_OPERATION: none. A stream
+     * executes in order, so waits on its own happen only between collectives, which are completed by their waiters.
      * `released` has bit s set when this operation overwrites bytes that a collective on stream s reads, so that it
      * must wait until other ranks, too, have read them. Written by engine/waits. */
     int32_t wait[STREAM_COUNT];

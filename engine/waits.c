@@ -14,6 +14,7 @@ typedef struct history {
 /* What an operation must wait for, or what is known to have happened when it starts. */
 typedef struct clock {
     int32_t done[STREAM_COUNT], released[STREAM_COUNT];
+    int32_t issued_on; /* needs only: collective of the same stream whose output this collective reads */
 } clock;
 
 static bool is_collective(operation_kind kind) {
@@ -50,10 +51,15 @@ static void after_earlier_occupants(const program *p, const lifetime *lives, con
     }
 }
 
-static void read_needs(const program *p, const lifetime *lives, const history *histories, tensor_id t, clock *need) {
-    (void)p;
-    if (t != NO_TENSOR)
-        later(need->done, histories[lives[t].storage].written);
+/* A stream executes in order, but a collective is completed late, by whoever waits for it: one that reads what an
+ * earlier one of its stream writes must see that one completed before it is issued. */
+static void read_needs(const operation *o, const lifetime *lives, const history *histories, tensor_id t, clock *need) {
+    if (t == NO_TENSOR)
+        return;
+    const history *h = &histories[lives[t].storage];
+    later(need->done, h->written);
+    if (is_collective(o->kind) && h->written[o->stream] > need->issued_on)
+        need->issued_on = h->written[o->stream];
 }
 
 static void write_needs(const program *p, const lifetime *lives, const history *histories, tensor_id t,
@@ -91,8 +97,9 @@ static void settle(program *p, int32_t position, const clock *need, clock *known
     clock learned = *known;
     for (int s = 0; s < STREAM_COUNT; s++) {
         o->wait[s] = NO_OPERATION;
-        if ((int)o->stream != s && need->done[s] > known->done[s])
-            o->wait[s] = need->done[s];
+        const int32_t done = (int)o->stream == s ? need->issued_on : need->done[s];
+        if (done > known->done[s])
+            o->wait[s] = done;
         if (need->released[s] > known->released[s]) {
             o->wait[s] = o->wait[s] > need->released[s] ? o->wait[s] : need->released[s];
             o->released |= 1u << s;
@@ -131,12 +138,12 @@ void waits_derive(program *p) {
     }
     for (int32_t i = 0; i < p->operation_count; i++) {
         operation *o = &p->operations[i];
-        clock need;
+        clock need = {.issued_on = NO_OPERATION};
         clear(need.done);
         clear(need.released);
         o->released = 0;
         for (int k = 0; k < OPERATION_INPUTS; k++)
-            read_needs(p, lives, histories, o->in[k], &need);
+            read_needs(o, lives, histories, o->in[k], &need);
         for (int k = 0; k < OPERATION_OUTPUTS; k++)
             write_needs(p, lives, histories, o->out[k], i, &need);
         write_needs(p, lives, histories, o->workspace, i, &need);

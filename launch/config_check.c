@@ -39,36 +39,44 @@ static bool check_optimizer(const config *c, error *e) {
     return true;
 }
 
-/* A strategy is three settings. An explicit key wins, as far as the combination is built. */
+/* A strategy is three settings. An explicit key wins. */
 typedef struct strategy_settings {
-    const char *name;
     bool sharded;
     int keep_gathered, reduce_every;
 } strategy_settings;
 
 static const strategy_settings strategies[] = {
-    [CONFIG_FULL] = {"full", true, CONFIG_NO, CONFIG_EACH},
-    [CONFIG_GRADIENTS] = {"gradients", true, CONFIG_YES, CONFIG_EACH},
-    [CONFIG_OPTIMIZER] = {"optimizer", true, CONFIG_YES, CONFIG_LAST},
-    [CONFIG_NONE] = {"none", false, CONFIG_YES, CONFIG_LAST},
+    [CONFIG_FULL] = {true, CONFIG_NO, CONFIG_EACH},
+    [CONFIG_GRADIENTS] = {true, CONFIG_YES, CONFIG_EACH},
+    [CONFIG_OPTIMIZER] = {true, CONFIG_YES, CONFIG_LAST},
+    [CONFIG_NONE] = {false, CONFIG_YES, CONFIG_LAST},
 };
+
+static bool resolve_group(config *c, int ranks, error *e) {
+    config_shard *s = &c->shard;
+    const bool sharded = strategies[s->strategy].sharded;
+    char values[SUGGESTION];
+    if (!config_given(c, &s->group))
+        s->group = sharded ? ranks : 1;
+    if (!sharded && s->group != 1)
+        return config_refuse(c, &s->group, e, "strategy = none shards nothing, so a group is one rank");
+    if (s->group > ranks || ranks % s->group != 0)
+        return config_refuse(c, &s->group, e, "does not divide %d rank%s; %s", ranks, ranks == 1 ? "" : "s",
+                             suggest_divisors(s->group, ranks, values));
+    return true;
+}
 
 static bool resolve_strategy(config *c, int ranks, error *e) {
     config_shard *s = &c->shard;
     const strategy_settings *implied = &strategies[s->strategy];
-    int group = implied->sharded ? ranks : 1;
-    if (config_given(c, &s->group) && s->group != group)
-        return config_refuse(c, &s->group, e, "not built yet with strategy = %s at %d ranks; built is %d",
-                             implied->name, ranks, group);
-    if (config_given(c, &s->keep_gathered) && s->keep_gathered != implied->keep_gathered)
-        return config_refuse(c, &s->keep_gathered, e, "not built yet with strategy = %s; built is %s", implied->name,
-                             implied->keep_gathered == CONFIG_YES ? "yes" : "no");
-    if (config_given(c, &s->reduce_every) && s->reduce_every != implied->reduce_every)
-        return config_refuse(c, &s->reduce_every, e, "not built yet with strategy = %s; built is %s", implied->name,
-                             implied->reduce_every == CONFIG_EACH ? "each" : "last");
-    s->group = group;
-    s->keep_gathered = implied->keep_gathered;
-    s->reduce_every = implied->reduce_every;
+    if (!resolve_group(c, ranks, e))
+        return false;
+    if (!config_given(c, &s->keep_gathered))
+        s->keep_gathered = implied->keep_gathered;
+    if (!config_given(c, &s->reduce_every))
+        s->reduce_every = implied->reduce_every;
+    if (s->group == 1 && ranks > 1 && config_given(c, &s->reduce_every) && s->reduce_every == CONFIG_EACH)
+        return config_refuse(c, &s->reduce_every, e, "not built yet for shard groups of one rank; built is last");
     return true;
 }
 

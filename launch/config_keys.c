@@ -87,7 +87,7 @@ const config_key config_keys[] = {
      .help = "largest norm of the gradient; 0: off"},
 
     {FIELD(shard, strategy), .type = CONFIG_WORD, .words = "full|gradients|optimizer|none", .initial = "full",
-     .built = "full|none", .help = "what is sharded over the ranks: ZeRO-3, 2, 1, nothing (DDP)"},
+     .help = "what is sharded over the ranks: ZeRO-3, 2, 1, nothing (DDP)"},
     {FIELD(shard, group), .type = CONFIG_INTEGER, BETWEEN(1, INT32_MAX), .derived = "all ranks; none: 1",
      .help = "ranks in a shard group"},
     {FIELD(shard, prefetch), .type = CONFIG_INTEGER, BETWEEN(0, 4096), .initial = "1", .help = "units gathered ahead"},

@@ -55,6 +55,8 @@ plan *plan_create(const config *c, const model_shape *shape, const world *w, dev
     const schedule_settings settings = {.ranks = w->size,
                                         .passes = p->passes,
                                         .prefetch = (int)c->shard.prefetch,
+                                        .keep_gathered = c->shard.keep_gathered == CONFIG_YES,
+                                        .reduce_each = c->shard.reduce_every == CONFIG_EACH,
                                         .optimizer = wishes.train};
     program *forward = model_forward(p->model, c->train.micro_batch, c->train.sequence, HEAD_LOSS);
     if (wishes.train)

@@ -29,6 +29,7 @@ typedef struct scheduler {
     tensor_id *map;              /* [micro tensors]: their tensor in this pass */
     tensor_id *flat_gradient;    /* [units]: in this pass */
     int32_t *last_write;         /* [units]: micro operation that writes the unit's gradient last; NO_OPERATION */
+    int32_t unsummed;            /* unit whose gradient shard is still to be summed over replicas; NO_UNIT */
 } scheduler;
 
 static tensor_id named_tensor(scheduler *s, const char *what, int32_t unit, tensor_role role, int64_t elements) {
@@ -95,17 +96,25 @@ static void find_turns(scheduler *s) {
         }
 }
 
-/* A tied root is whole from the embedding until the head: its turns in a pass share the first one's gather. */
-static void share_root(scheduler *s) {
-    int64_t first = -1;
+/* Whether a later turn of a unit reads what an earlier one gathered: always when parameters are kept; a tied root is
+ * whole from the embedding until the head of its pass. */
+static bool stays_whole(const scheduler *s, const turn *earlier, const turn *later) {
+    return s->settings->keep_gathered || (later->unit == 0 && earlier->pass == later->pass);
+}
+
+static void share_gathers(scheduler *s) {
+    int64_t *gathered_by = memory_allocate((size_t)s->step->units, sizeof *gathered_by); /* turn number + 1 */
     for (int64_t t = 0; t < s->turn_count; t++) {
-        if (s->turns[t].unit != 0 || !s->turns[t].reads)
+        turn *now = &s->turns[t];
+        if (!now->reads)
             continue;
-        if (first >= 0 && s->turns[first].pass == s->turns[t].pass)
-            s->turns[t].same_as = first;
+        const int64_t earlier = gathered_by[now->unit] - 1;
+        if (earlier >= 0 && stays_whole(s, &s->turns[earlier], now))
+            now->same_as = earlier;
         else
-            first = t;
+            gathered_by[now->unit] = t + 1;
     }
+    free(gathered_by);
 }
 
 static void gather(scheduler *s, int64_t index) {
@@ -136,7 +145,7 @@ static void begin_turn(scheduler *s, int64_t index) {
 /* ---- tensors of a pass ---- */
 
 static bool reduces_each(const scheduler *s) {
-    return s->layout->group_size > 1;
+    return s->settings->reduce_each && s->layout->group_size > 1;
 }
 
 /* A parameter or its gradient as a view of its unit's flat tensor. */
@@ -230,17 +239,17 @@ static void write_operation(scheduler *s, const operation *micro) {
     program_append(s->p, &o);
 }
 
-/* The unit's flat gradient is complete for this pass: sums it over the ranks. */
-static void reduce(scheduler *s, int32_t unit) {
-    const bool each = reduces_each(s);
-    if (s->settings->ranks == 1)
-        s->step->gradient[unit] = s->flat_gradient[unit];
-    if (s->settings->ranks == 1 || (!each && s->pass + 1 < s->settings->passes))
-        return;
-    operation o = operation_make(each ? OPERATION_REDUCE_SCATTER : OPERATION_ALL_REDUCE, PHASE_BACKWARD, unit);
+static operation reduction(const scheduler *s, operation_kind kind, rank_group group, int32_t unit) {
+    operation o = operation_make(kind, PHASE_BACKWARD, unit);
     o.stream = STREAM_REDUCE;
     o.pass = (int32_t)s->pass;
-    o.attributes.group = each ? GROUP_SHARD : GROUP_REPLICA;
+    o.attributes.group = group;
+    return o;
+}
+
+/* Adds this rank's part of the flat gradient, summed over the shard group, to the gradient shard. */
+static void reduce_in_group(scheduler *s, int32_t unit) {
+    operation o = reduction(s, OPERATION_REDUCE_SCATTER, GROUP_SHARD, unit);
     o.in[0] = s->flat_gradient[unit];
     if (s->step->gradient[unit] == NO_TENSOR)
         s->step->gradient[unit] =
@@ -249,6 +258,31 @@ static void reduce(scheduler *s, int32_t unit) {
         o.accumulate = 1;
     o.out[0] = s->step->gradient[unit];
     program_append(s->p, &o);
+}
+
+/* Sums the gradient shard over the groups that hold the same. */
+static void reduce_over_replicas(scheduler *s, int32_t unit) {
+    if (unit == NO_UNIT)
+        return;
+    operation o = reduction(s, OPERATION_ALL_REDUCE, GROUP_REPLICA, unit);
+    o.in[0] = s->step->gradient[unit];
+    o.out[0] = named_tensor(s, "gradient_shard", unit, ROLE_GRADIENT_SHARD, s->layout->units[unit].shard);
+    s->step->gradient[unit] = o.out[0];
+    program_append(s->p, &o);
+}
+
+/* The unit's flat gradient is complete for this pass. */
+static void reduce(scheduler *s, int32_t unit) {
+    const bool last = s->pass + 1 == s->settings->passes, grouped = s->layout->group_size > 1;
+    if (grouped && (last || reduces_each(s)))
+        reduce_in_group(s, unit);
+    if (!grouped && last)
+        s->step->gradient[unit] = s->flat_gradient[unit];
+    if (!last || s->settings->ranks == s->layout->group_size)
+        return;
+    /* One unit late, when this group's own sum, which it reads, is through. */
+    reduce_over_replicas(s, grouped ? s->unsummed : unit);
+    s->unsummed = grouped ? unit : NO_UNIT;
 }
 
 static void write_pass(scheduler *s, int64_t pass) {
@@ -309,15 +343,17 @@ step *shard_schedule(const program *micro, const parameter_list *list, const fla
                    .step = step_create(micro, settings),
                    .map = no_tensors(micro->tensor_count),
                    .flat_gradient = no_tensors(micro->unit_count),
-                   .last_write = memory_allocate((size_t)micro->unit_count, sizeof(int32_t))};
+                   .last_write = memory_allocate((size_t)micro->unit_count, sizeof(int32_t)),
+                   .unsummed = NO_UNIT};
     s.p = s.step->program;
     persistent_tensors(&s);
     find_last_writes(&s);
     contribution_tensor(&s);
     find_turns(&s);
-    share_root(&s);
+    share_gathers(&s);
     for (int64_t pass = 0; pass < settings->passes; pass++)
         write_pass(&s, pass);
+    reduce_over_replicas(&s, s.unsummed);
     free(s.turns);
     free(s.map);
     free(s.flat_gradient);

@@ -6,9 +6,14 @@
  * root stays whole from the embedding to the head. Nothing is freed: a gathered tensor ends with its last reader, and
  * the next turn of its unit gathers anew.
  *
- *   shard group of one rank     parameters are views of the master weights, nothing is gathered
- *   reduce each micro-batch     reduce-scatter per pass, added up in the gradient shard
- *   reduce at the last          the flat gradient accumulates over passes; one all-reduce
+ * A strategy is three settings:
+ *                 shard group   parameters kept gathered   gradients reduced
+ *   full          all ranks     no                         each micro-batch      ZeRO-3
+ *   gradients     all ranks     yes                        each micro-batch      ZeRO-2
+ *   optimizer     all ranks     yes                        at the last           ZeRO-1
+ *   none          one rank      (they are the master)      at the last           data parallel
+ *   hybrid        some ranks    as one likes: the shard groups hold the same, and sum their
+ *                               gradients by an all-reduce at the last
  */
 #ifndef FSDP_SHARD_SCHEDULE_H
 #define FSDP_SHARD_SCHEDULE_H
@@ -21,6 +26,8 @@ typedef struct schedule_settings {
     int ranks;       /* world size */
     int64_t passes;  /* micro-batches of this rank in a step */
     int prefetch;    /* turns that a gather is issued ahead; 0: right before its own */
+    bool keep_gathered; /* one gather of a unit a step, whole until its last use */
+    bool reduce_each;   /* a reduction each micro-batch, else one at the last */
     bool optimizer;  /* optimizer state lies among the persistent tensors: training, and validation beside it */
 } schedule_settings;
 

@@ -17,6 +17,7 @@ static small_training alone(model_family family, bool tied, int64_t global_batch
                             .group = 1,
                             .threads = 1,
                             .prefetch = 1,
+                            .reduce_each = true,
                             .unit_blocks = 1,
                             .global_batch = global_batch,
                             .micro_batch = micro_batch,
@@ -56,18 +57,36 @@ static void assert_same_bits(const small_result *got, const small_result *expect
         fail_msg("%s: bits differ (weights by %g)", what, weight_distance(got, expected));
 }
 
+/* The strategies of the design, and both mixtures of its settings that have no name. */
+typedef struct strategy {
+    const char *name;
+    int groups; /* shard groups; 0: one rank each */
+    bool keep_gathered, reduce_each;
+} strategy;
+
+static const strategy strategies[] = {
+    {"full", 1, false, true},      {"gradients", 1, true, true},         {"optimizer", 1, true, false},
+    {"none", 0, true, false},      {"full, reduced last", 1, false, false}, {"hybrid", 2, false, true},
+    {"hybrid, kept, reduced last", 2, true, false},
+};
+
 static void compare_ranks(model_family family, bool tied, const int *ranks, int count, int64_t global_batch,
                           int64_t micro_batch) {
     small_training t = alone(family, tied, global_batch, micro_batch);
     const small_result expected = small_training_run(&t);
     for (int i = 0; i < count; i++)
-        for (int full = 0; full < 2; full++) {
+        for (size_t k = 0; k < sizeof strategies / sizeof *strategies; k++) {
+            const strategy *way = &strategies[k];
             char what[128];
+            if (way->groups > 1 && ranks[i] % way->groups != 0)
+                continue;
             t.ranks = ranks[i];
-            t.group = full ? ranks[i] : 1;
+            t.group = way->groups == 0 ? 1 : ranks[i] / way->groups;
+            t.keep_gathered = way->keep_gathered;
+            t.reduce_each = way->reduce_each;
             small_result got = small_training_run(&t);
             snprintf(what, sizeof what, "%s, %s head, %d ranks, %s", model_family_name(family),
-                     tied ? "tied" : "untied", ranks[i], full ? "full" : "none");
+                     tied ? "tied" : "untied", ranks[i], way->name);
             assert_same(&got, &expected, what);
             free(got.weights);
         }

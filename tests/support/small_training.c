@@ -51,6 +51,8 @@ static config config_of(const small_training *t) {
     c.optimizer.clip = 1;
     c.shard.group = t->group;
     c.shard.prefetch = t->prefetch;
+    c.shard.keep_gathered = t->keep_gathered ? CONFIG_YES : CONFIG_NO;
+    c.shard.reduce_every = t->reduce_each ? CONFIG_EACH : CONFIG_LAST;
     c.shard.unit = t->unit_blocks;
     c.shard.timeout = 60;
     return c;

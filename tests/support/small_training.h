@@ -12,6 +12,7 @@ typedef struct small_training {
     int ranks, group; /* group: ranks in a shard group */
     int threads;      /* of each rank */
     int prefetch;
+    bool keep_gathered, reduce_each;
     int64_t unit_blocks, global_batch, micro_batch, sequence;
 } small_training;
 
