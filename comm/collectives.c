@@ -42,7 +42,6 @@ struct collectives {
      * workspace for the parts that come; they get it one after the other in this order, which is the same on every
      * rank, so that nobody waits for a part whose sender waits for this rank. */
     int32_t *pending, pending_count;
-    char *workspace;
     int32_t holder; /* of the workspace */
 
     part *parts; /* [world size]: of the transfer under way */
@@ -60,67 +59,13 @@ static bool is_far(const collectives *c, const collective *o, int member) {
     return !c->near[rank_of(o, member)];
 }
 
-static char *slot_of(const collectives *c, const collective *o, int member) {
-    int64_t slot = 0;
-    for (int k = 0; k < member; k++)
-        slot += is_far(c, o, k);
-    return c->workspace + slot * slot_bytes(o);
-}
-
-/* --- Messages to and from far members --- */
-
-static void receive_parts(collectives *c, int32_t index) {
-    const collective *o = &c->list[index];
-    int own = own_member(c, o);
-    for (int k = 0; k < o->group_size; k++) {
-        if (!is_far(c, o, k))
-            continue;
-        char *place = slot_of(c, o, k);
-        if (!sums(o))
-            place = c->arena + o->output + part_start(o, k) * dtype_bytes(o->type);
-        messages_receive(c->messages, index, k, ROUND_PARTS, place, part_count(o, sums(o) ? own : k));
-    }
-}
-
-/* To sum, a far member needs its part of this rank's tensor; to gather, this rank's part. */
-static void send_parts(collectives *c, int32_t index) {
-    const collective *o = &c->list[index];
-    int own = own_member(c, o);
-    for (int k = 0; k < o->group_size; k++) {
-        if (!is_far(c, o, k))
-            continue;
-        const char *data = c->arena + o->input + (sums(o) ? part_start(o, k) * dtype_bytes(o->type) : 0);
-        messages_send(c->messages, index, k, ROUND_PARTS, data, part_count(o, sums(o) ? k : own));
-    }
-}
-
-static void exchange_sums(collectives *c, int32_t index) {
-    const collective *o = &c->list[index];
-    int own = own_member(c, o);
-    float *output = (float *)(c->arena + o->output);
-    for (int k = 0; k < o->group_size; k++) {
-        if (!is_far(c, o, k))
-            continue;
-        messages_receive(c->messages, index, k, ROUND_SUMS, output + part_start(o, k), part_count(o, k));
-        messages_send(c->messages, index, k, ROUND_SUMS, output + part_start(o, own), part_count(o, own));
-    }
-}
-
-static bool all_sent(collectives *c, int32_t index) {
-    const collective *o = &c->list[index];
-    for (int k = 0; k < o->group_size; k++)
-        if (is_far(c, o, k) && !messages_sent(c->messages, index, k))
-            return false;
-    return true;
-}
-
 static void take_workspace(collectives *c) {
     c->holder = NO_COLLECTIVE;
     for (int32_t p = 0; p < c->pending_count && c->holder == NO_COLLECTIVE; p++)
         if (sums(&c->list[c->pending[p]]) && c->stages[c->pending[p]] == STAGE_ISSUED)
             c->holder = c->pending[p];
     if (c->holder != NO_COLLECTIVE)
-        receive_parts(c, c->holder);
+        messages_receive_parts(c->messages, c->holder);
 }
 
 /* --- Progress of one collective --- */
@@ -160,7 +105,7 @@ static void sum_parts(collectives *c, int32_t index) {
         part *p = &c->parts[k];
         *p = (part){.bytes = count * (int64_t)sizeof(float), .rank = NO_RANK};
         if (is_far(c, o, k)) {
-            p->from = slot_of(c, o, k);
+            p->from = messages_slot(c->messages, index, k);
         } else {
             p->rank = rank_of(o, k);
             p->offset = offset;
@@ -221,7 +166,7 @@ static void become_summed(collectives *c, int32_t index) {
     c->stages[index] = STAGE_SUMMED;
     window_mark(c->window, MARK_REDUCED, index, c->step);
     if (c->messages != NULL)
-        exchange_sums(c, index);
+        messages_exchange_sums(c->messages, index);
 }
 
 /* Moves what can be moved without waiting; true when the collective is done. */
@@ -231,7 +176,7 @@ static bool advance(collectives *c, int32_t index) {
         if (!all_have_come(c, index))
             return false;
         /* The sums come back into memory that is being sent, if the all_reduce is in place. */
-        if (o->kind == OPERATION_ALL_REDUCE && !all_sent(c, index))
+        if (o->kind == OPERATION_ALL_REDUCE && c->messages != NULL && !messages_all_sent(c->messages, index))
             return false;
         move(c, index, sums(o) ? sum_parts : copy_parts);
         if (o->kind == OPERATION_ALL_REDUCE)
@@ -377,10 +322,10 @@ void collectives_issue(collectives *c, int32_t index) {
         return;
     c->pending[c->pending_count++] = index;
     if (!sums(o))
-        receive_parts(c, index);
+        messages_receive_parts(c->messages, index);
     else if (c->holder == NO_COLLECTIVE)
         take_workspace(c);
-    send_parts(c, index);
+    messages_send_parts(c->messages, index);
 }
 
 /* Waits for all collectives of a stream from *before up to `last`, and moves *before behind it. */
@@ -435,7 +380,7 @@ static bool open_transports(collectives *c, const collectives_settings *settings
     for (int r = 0; r < w->size; r++)
         far[r] = !c->near[r];
     if (w->nodes > 1 || (settings->transport == TRANSPORT_MESSAGES && w->size > 1))
-        messages_open(w, far, c->list, c->count, &c->messages, e);
+        messages_open(w, far, settings, c->list, c->count, &c->messages, e);
     free(far);
     return e->code == 0;
 }
@@ -448,7 +393,6 @@ bool collectives_open(world *w, const collectives_settings *settings, const coll
                        .arena = settings->arena->base,
                        .count = count,
                        .step = 1,
-                       .workspace = (char *)settings->arena->base + settings->workspace,
                        .holder = NO_COLLECTIVE,
                        .timeout = settings->timeout};
     c->near = memory_allocate((size_t)w->size, sizeof *c->near);

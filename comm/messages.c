@@ -1,5 +1,6 @@
 #include "comm/messages.h"
 
+#include "comm/parts.h"
 #include "comm/world_mpi.h"
 #include "engine/checked.h"
 
@@ -9,14 +10,18 @@
 /* Tags: 0 is a failure, then one per collective and round. */
 enum { TAG_FAILURE = 0, TAG_FIRST = 1 };
 
+typedef enum message_round { ROUND_PARTS, ROUND_SUMS, ROUND_COUNT } message_round;
+
 typedef struct course { /* the messages of one collective */
     MPI_Datatype type;
-    int group_first, group_stride;
+    int own;                       /* this rank's place in the group */
     MPI_Request *sends, *receives; /* [group_size], MPI_REQUEST_NULL: none under way */
 } course;
 
 struct messages {
     MPI_Comm communicator;
+    char *arena, *workspace;
+    const collective *list;
     int32_t count;
     course *courses;
     MPI_Request *requests; /* all of them */
@@ -59,8 +64,8 @@ static bool check_limits(MPI_Comm communicator, const collective *list, int32_t 
     return true;
 }
 
-bool messages_open(const world *w, const bool *far, const collective *list, int32_t count, messages **opened,
-                   error *e) {
+bool messages_open(const world *w, const bool *far, const collectives_settings *settings, const collective *list,
+                   int32_t count, messages **opened, error *e) {
     MPI_Comm communicator;
     if (!world_mpi_duplicate(w, &communicator))
         return error_set(e, EXIT_LAUNCH, "ranks of one process do not exchange messages");
@@ -69,7 +74,9 @@ bool messages_open(const world *w, const bool *far, const collective *list, int3
         return false;
     }
     messages *m = memory_allocate(1, sizeof *m);
-    *m = (messages){.communicator = communicator, .count = count, .size = w->size};
+    *m = (messages){
+        .communicator = communicator, .arena = settings->arena->base, .list = list, .count = count, .size = w->size};
+    m->workspace = m->arena + settings->workspace;
     m->far = memory_allocate((size_t)w->size, sizeof *m->far);
     for (int r = 0; r < w->size; r++)
         m->far[r] = far[r];
@@ -83,8 +90,7 @@ bool messages_open(const world *w, const bool *far, const collective *list, int3
     MPI_Request *next = m->requests;
     for (int32_t i = 0; i < count; i++, next += 2 * (int64_t)list[i - 1].group_size)
         m->courses[i] = (course){.type = mpi_type(list[i].type),
-                                 .group_first = list[i].group_first,
-                                 .group_stride = list[i].group_stride,
+                                 .own = member_of(&list[i], w->rank),
                                  .sends = next,
                                  .receives = next + list[i].group_size};
     MPI_Irecv(&m->incoming, sizeof m->incoming, MPI_BYTE, MPI_ANY_SOURCE, TAG_FAILURE, communicator,
@@ -105,19 +111,74 @@ void messages_close(messages *m) {
     free(m);
 }
 
-static int rank_of(const course *o, int member) {
-    return o->group_first + member * o->group_stride;
+static bool is_far(const messages *m, int32_t index, int member) {
+    return m->far[rank_of(&m->list[index], member)];
 }
 
-void messages_send(messages *m, int32_t index, int member, message_round round, const void *data, int64_t count) {
+static void send(messages *m, int32_t index, int member, message_round round, const void *data, int64_t count) {
     const course *o = &m->courses[index];
-    MPI_Isend(data, (int)count, o->type, rank_of(o, member), tag_of(index, round), m->communicator, &o->sends[member]);
+    MPI_Isend(data, (int)count, o->type, rank_of(&m->list[index], member), tag_of(index, round), m->communicator,
+              &o->sends[member]);
 }
 
-void messages_receive(messages *m, int32_t index, int member, message_round round, void *data, int64_t count) {
+static void receive(messages *m, int32_t index, int member, message_round round, void *data, int64_t count) {
     const course *o = &m->courses[index];
-    MPI_Irecv(data, (int)count, o->type, rank_of(o, member), tag_of(index, round), m->communicator,
+    MPI_Irecv(data, (int)count, o->type, rank_of(&m->list[index], member), tag_of(index, round), m->communicator,
               &o->receives[member]);
+}
+
+static char *slot_of(const messages *m, int32_t index, int member) {
+    int64_t slot = 0;
+    for (int k = 0; k < member; k++)
+        slot += is_far(m, index, k);
+    return m->workspace + slot * slot_bytes(&m->list[index]);
+}
+
+const void *messages_slot(const messages *m, int32_t index, int member) {
+    return slot_of(m, index, member);
+}
+
+/* Where a member's part lies in the whole tensor that starts at `offset` of the arena. */
+static char *place_of(const messages *m, int32_t index, int64_t offset, int member) {
+    const collective *o = &m->list[index];
+    return m->arena + offset + part_start(o, member) * dtype_bytes(o->type);
+}
+
+void messages_send_parts(messages *m, int32_t index) {
+    const collective *o = &m->list[index];
+    int own = m->courses[index].own;
+    for (int k = 0; k < o->group_size; k++) {
+        if (!is_far(m, index, k))
+            continue;
+        if (sums(o))
+            send(m, index, k, ROUND_PARTS, place_of(m, index, o->input, k), part_count(o, k));
+        else
+            send(m, index, k, ROUND_PARTS, m->arena + o->input, part_count(o, own));
+    }
+}
+
+void messages_receive_parts(messages *m, int32_t index) {
+    const collective *o = &m->list[index];
+    int own = m->courses[index].own;
+    for (int k = 0; k < o->group_size; k++) {
+        if (!is_far(m, index, k))
+            continue;
+        if (sums(o))
+            receive(m, index, k, ROUND_PARTS, slot_of(m, index, k), part_count(o, own));
+        else
+            receive(m, index, k, ROUND_PARTS, place_of(m, index, o->output, k), part_count(o, k));
+    }
+}
+
+void messages_exchange_sums(messages *m, int32_t index) {
+    const collective *o = &m->list[index];
+    int own = m->courses[index].own;
+    for (int k = 0; k < o->group_size; k++) {
+        if (!is_far(m, index, k))
+            continue;
+        receive(m, index, k, ROUND_SUMS, place_of(m, index, o->output, k), part_count(o, k));
+        send(m, index, k, ROUND_SUMS, place_of(m, index, o->output, own), part_count(o, own));
+    }
 }
 
 static bool over(MPI_Request *request) {
@@ -133,6 +194,13 @@ bool messages_sent(messages *m, int32_t index, int member) {
 
 bool messages_received(messages *m, int32_t index, int member) {
     return over(&m->courses[index].receives[member]);
+}
+
+bool messages_all_sent(messages *m, int32_t index) {
+    for (int k = 0; k < m->list[index].group_size; k++)
+        if (!messages_sent(m, index, k))
+            return false;
+    return true;
 }
 
 void messages_fail(messages *m, const failure *f) {
