@@ -95,7 +95,8 @@ static bool bench_open(bench *b, const options *o, error *e) {
     b->world = world_imagined(1);
     if (!device_cpu.open(&(device_settings){.threads = o->threads}, &b->device, e))
         return false;
-    b->plan = plan_create(&c, &shape, &b->world, b->device, (plan_wishes){.train = true});
+    if (!plan_create(&c, &shape, &b->world, b->device, (plan_wishes){.train = true}, INT64_MAX, &b->plan, e))
+        return false;
     const run_settings settings = plan_run_settings(b->plan, &c);
     if (!device_cpu.allocate(b->device, (size_t)b->plan->arena_bytes, &b->arena, e) ||
         !run_create(b->plan->train->program, &b->world, b->device, &b->arena, &settings, &b->run, e))

@@ -6,8 +6,12 @@
 #include <string.h>
 
 typedef struct autodiff_state {
+    const program *forward;
+    const bool *keep;     /* NULL: all */
     program *p;           /* the program being written; tensors of the forward program keep their numbers */
-    int32_t known;        /* capacity of the two arrays below */
+    int32_t known;        /* length of the arrays below: tensors of the forward program */
+    int32_t *maker;       /* [tensors]: forward operation that writes it; NO_OPERATION */
+    tensor_id *again;     /* [tensors]: what backward reads in place of it; NO_TENSOR until needed */
     tensor_id *gradient;  /* [tensors]: gradient of a tensor, NO_TENSOR until something contributes */
     bool *written;        /* [tensors]: a parameter's gradient has its first value */
 } autodiff_state;
@@ -15,6 +19,47 @@ typedef struct autodiff_state {
 static tensor_id gradient_of(const autodiff_state *a, tensor_id t) {
     return t == NO_TENSOR || t >= a->known ? NO_TENSOR : a->gradient[t];
 }
+
+/* ---- recomputation ---- */
+
+static tensor_id needed(autodiff_state *a, tensor_id t);
+
+/* A norm whose residual sum is at hand starts from that. */
+static void restart_norm(autodiff_state *a, operation *o) {
+    if (o->kind != OPERATION_NORM || o->out[1] == NO_TENSOR || !a->keep[o->out[1]])
+        return;
+    o->in[0] = o->out[1];
+    o->in[1] = o->out[1] = NO_TENSOR;
+}
+
+static void emit_again(autodiff_state *a, const operation *f) {
+    operation o = *f;
+    restart_norm(a, &o);
+    for (int k = 0; k < OPERATION_INPUTS; k++)
+        o.in[k] = needed(a, o.in[k]);
+    for (int k = 0; k < OPERATION_OUTPUTS; k++) {
+        if (o.out[k] == NO_TENSOR)
+            continue;
+        const tensor x = a->p->tensors[o.out[k]];
+        const tensor_id made = program_tensor(a->p, x.name, x.role, x.type, OPERAND_DIMENSIONS, x.shape);
+        if (!a->keep[o.out[k]])
+            a->again[o.out[k]] = made;
+        o.out[k] = made;
+    }
+    o.phase = PHASE_BACKWARD;
+    program_append(a->p, &o);
+}
+
+/* The tensor to read in backward for a tensor of the forward program. */
+static tensor_id needed(autodiff_state *a, tensor_id t) {
+    if (t == NO_TENSOR || t >= a->known || a->keep == NULL || a->keep[t])
+        return t;
+    if (a->again[t] == NO_TENSOR)
+        emit_again(a, &a->forward->operations[a->maker[t]]);
+    return a->again[t];
+}
+
+/* ---- gradients ---- */
 
 static char *gradient_name(const autodiff_state *a, tensor_id t) {
     return memory_format("%s.gradient", a->p->tensors[t].name);
@@ -116,8 +161,8 @@ static void norm_rule(autodiff_state *a, const operation *f) {
     operation o = backward_of(f, OPERATION_NORM_BACKWARD);
     o.in[0] = gradient_of(a, f->out[0]);
     o.in[1] = residual == NO_TENSOR ? NO_TENSOR : gradient_of(a, sum);
-    o.in[2] = sum;
-    o.in[3] = f->out[2];
+    o.in[2] = needed(a, sum);
+    o.in[3] = needed(a, f->out[2]);
     o.in[4] = f->in[2];
     o.out[0] = destination(a, f->in[0]);
     parameter_output(a, &o, 1, f->in[2]);
@@ -145,8 +190,9 @@ static void matmul_rule(autodiff_state *a, const operation *f) {
         program_append(a->p, &bias);
     }
     operation weight = backward_of(f, OPERATION_MATMUL);
-    weight.in[0] = f->attributes.transpose_b ? dc : f->in[0];
-    weight.in[1] = f->attributes.transpose_b ? f->in[0] : dc;
+    const tensor_id left = needed(a, f->in[0]);
+    weight.in[0] = f->attributes.transpose_b ? dc : left;
+    weight.in[1] = f->attributes.transpose_b ? left : dc;
     weight.attributes.transpose_a = true;
     weight.attributes.transpose_b = false;
     parameter_output(a, &weight, 0, f->in[1]);
@@ -174,9 +220,9 @@ static void rope_rule(autodiff_state *a, const operation *f) {
 static void attention_rule(autodiff_state *a, const operation *f) {
     operation o = backward_of(f, OPERATION_ATTENTION_BACKWARD);
     o.in[0] = gradient_of(a, f->out[0]);
-    o.in[1] = f->in[0];
-    o.in[2] = f->out[0];
-    o.in[3] = f->out[1];
+    o.in[1] = needed(a, f->in[0]);
+    o.in[2] = needed(a, f->out[0]);
+    o.in[3] = needed(a, f->out[1]);
     o.out[0] = destination(a, f->in[0]);
     program_append(a->p, &o);
     contribute(a, f->in[0], o.out[0], f);
@@ -185,7 +231,7 @@ static void attention_rule(autodiff_state *a, const operation *f) {
 static void activation_rule(autodiff_state *a, const operation *f, operation_kind backward) {
     operation o = backward_of(f, backward);
     o.in[0] = gradient_of(a, f->out[0]);
-    o.in[1] = f->in[0];
+    o.in[1] = needed(a, f->in[0]);
     o.out[0] = destination(a, f->in[0]);
     program_append(a->p, &o);
     contribute(a, f->in[0], o.out[0], f);
@@ -255,32 +301,55 @@ static program *copy_tensors(const program *forward) {
             program_view(p, x->name, x->base, x->offset, OPERAND_DIMENSIONS, x->shape);
         p->tensors[t].unit = x->unit;
         p->tensors[t].parameter = x->parameter;
+        p->tensors[t].part = x->part;
+        p->tensors[t].block = x->block;
     }
     return p;
 }
 
-program *autodiff(const program *forward) {
-    autodiff_state a = {.p = copy_tensors(forward), .known = forward->tensor_count};
-    a.gradient = memory_allocate((size_t)a.known, sizeof *a.gradient);
-    a.written = memory_allocate((size_t)a.known, sizeof *a.written);
-    for (tensor_id t = 0; t < a.known; t++)
-        a.gradient[t] = NO_TENSOR;
-    const int32_t count = forward->operation_count;
+/* The forward operations, each chunk of the head followed by its backward. */
+static void forward_pass(autodiff_state *a) {
+    const int32_t count = a->forward->operation_count;
     for (int32_t i = 0; i < count;) {
-        const int32_t chunk = forward->operations[i].chunk;
+        const operation *list = a->forward->operations;
+        const int32_t chunk = list[i].chunk;
         int32_t end = i;
         do
-            forward_operation(&a, &forward->operations[end++]);
-        while (chunk != NO_CHUNK && end < count && forward->operations[end].chunk == chunk);
+            forward_operation(a, &list[end++]);
+        while (chunk != NO_CHUNK && end < count && list[end].chunk == chunk);
         for (int32_t k = end - 1; chunk != NO_CHUNK && k >= i; k--)
-            backward_operation(&a, &forward->operations[k]);
+            backward_operation(a, &list[k]);
         i = end;
     }
-    for (int32_t i = count - 1; i >= 0; i--)
+}
+
+static void prepare(autodiff_state *a) {
+    a->gradient = memory_allocate((size_t)a->known, sizeof *a->gradient);
+    a->written = memory_allocate((size_t)a->known, sizeof *a->written);
+    a->again = memory_allocate((size_t)a->known, sizeof *a->again);
+    a->maker = memory_allocate((size_t)a->known, sizeof *a->maker);
+    for (tensor_id t = 0; t < a->known; t++) {
+        a->gradient[t] = a->again[t] = NO_TENSOR;
+        a->maker[t] = NO_OPERATION;
+    }
+    for (int32_t i = 0; i < a->forward->operation_count; i++)
+        for (int k = 0; k < OPERATION_OUTPUTS; k++)
+            if (a->forward->operations[i].out[k] != NO_TENSOR)
+                a->maker[a->forward->operations[i].out[k]] = i;
+}
+
+program *autodiff(const program *forward, const bool *keep) {
+    autodiff_state a = {
+        .forward = forward, .keep = keep, .p = copy_tensors(forward), .known = forward->tensor_count};
+    prepare(&a);
+    forward_pass(&a);
+    for (int32_t i = forward->operation_count - 1; i >= 0; i--)
         if (forward->operations[i].chunk == NO_CHUNK)
             backward_operation(&a, &forward->operations[i]);
     fill_missing(&a, a.known);
     free(a.gradient);
     free(a.written);
+    free(a.again);
+    free(a.maker);
     return a.p;
 }

@@ -63,6 +63,7 @@ static tensor *new_tensor(program *p, const char *name, int dimensions, const in
                   .base = NO_TENSOR,
                   .unit = NO_UNIT,
                   .parameter = -1,
+                  .block = -1,
                   .address = -1};
     check(dimensions >= 1 && dimensions <= OPERAND_DIMENSIONS, "tensor %s has %d dimensions", name, dimensions);
     t->bytes = dtype_bytes(type);

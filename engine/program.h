@@ -48,6 +48,14 @@ const char *stream_name(stream s);
 const char *phase_name(phase p);
 const char *tensor_role_name(tensor_role role);
 
+/* Where an activation belongs, for the choice of what backward keeps (engine/recompute.h); set by models/. */
+typedef enum tensor_part {
+    PART_OTHER,       /* outside of blocks: always kept */
+    PART_ENTRY,       /* what a block starts from: its residual sum */
+    PART_ATTENTION,   /* up to the input of the attention's output projection */
+    PART_FEED_FORWARD /* the rest of the block */
+} tensor_part;
+
 typedef struct tensor {
     char *name; /* "block3.attention.qkv"; owned by the program */
     tensor_role role;
@@ -57,6 +65,8 @@ typedef struct tensor {
     tensor_id base;                    /* NO_TENSOR, or the tensor that this one is a view of (never itself a view) */
     int64_t offset;                    /* bytes from the start of base */
     int32_t unit, parameter;           /* unit and parameter that it belongs to; NO_UNIT, -1: none */
+    tensor_part part;
+    int32_t block;                     /* of the model, from 0; -1: none */
     bool persistent;                   /* holds its value from step to step */
     int64_t address;                   /* bytes from the arena's start; -1 until placed; views follow their base */
 } tensor;

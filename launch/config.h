@@ -63,7 +63,7 @@ typedef struct config_shard {
     int keep_gathered; /* config_switch */
     int reduce_every;  /* config_reduce_every */
     int64_t unit;
-    int recompute;  /* one is built: none */
+    int recompute;  /* recompute_policy */
     int64_t memory; /* bytes per rank; 0: auto */
     int reduce;     /* one is built: fast */
     int transport;  /* transport (comm/collectives.h) */

@@ -97,6 +97,12 @@ static void print_data(const session *s) {
 
 /* ---- plan and memory ---- */
 
+/* What a rank may use of this machine's memory beside its program; unlimited where the system does not say. */
+static int64_t memory_budget(int ranks_here) {
+    const int64_t available = machine_available_memory();
+    return available < 0 ? INT64_MAX : available / ranks_here - PROGRAM_BYTES;
+}
+
 /* A row per rank: where it runs and on what. */
 typedef struct rank_row {
     char host[64], cores[64], device[96];
@@ -187,7 +193,11 @@ static bool prepare(session *s, error *e) {
         check_validation(s, e);
     if (!world_agree(&s->world, e))
         return false;
-    s->plan = plan_create(s->config, &s->shape, &s->world, s->device, wishes_of(s));
+    /* Every rank must choose the same level of recomputation, so the tightest machine decides. */
+    const int64_t budget = -(int64_t)world_maximum(&s->world, -(double)memory_budget(s->world.local_size));
+    plan_create(s->config, &s->shape, &s->world, s->device, wishes_of(s), budget, &s->plan, e);
+    if (!world_agree(&s->world, e))
+        return false;
     if (s->world.rank == 0) {
         plan_print(s->plan, s->config, stdout);
         print_data(s);
@@ -245,17 +255,21 @@ static int run_validation(session *s, error *e) {
 /* ---- the commands that run nothing ---- */
 
 /* The plan of rank 0 of a job of that many ranks, all on this machine. */
-static int print_plan(session *s, error *e) {
+static bool print_plan(session *s, error *e) {
     const int ranks = s->line.ranks > 0 ? s->line.ranks : s->world.size;
     if (!read_settings(s, ranks, e) || !open_device(s, e))
-        return e->code;
-    const world imagined = world_imagined(ranks);
+        return false;
+    world imagined = world_imagined(ranks);
     const bool validates = s->config->data.validation.count > 0 || s->config->data.validation_fraction > 0;
-    s->plan = plan_create(s->config, &s->shape, &imagined, s->device,
-                          (plan_wishes){.train = true, .validation = validates});
+    const plan_wishes wishes = {.train = true, .validation = validates};
+    const bool good =
+        plan_create(s->config, &s->shape, &imagined, s->device, wishes, memory_budget(ranks), &s->plan, e);
+    world_close(&imagined);
+    if (!good)
+        return false;
     plan_print(s->plan, s->config, stdout);
     plan_print_program(s->plan, stdout);
-    return EXIT_FINISHED;
+    return true;
 }
 
 static int run_command(session *s, error *e) {

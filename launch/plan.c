@@ -3,6 +3,7 @@
 #include "engine/autodiff.h"
 #include "engine/checked.h"
 #include "engine/place.h"
+#include "engine/recompute.h"
 #include "engine/waits.h"
 #include "optim/adamw.h"
 #include "shard/schedule.h"
@@ -16,24 +17,37 @@ static step *finish_step(step *s, device *d) {
     return s;
 }
 
-static step *training_step(const plan *p, const config *c, const program *forward, const schedule_settings *settings,
-                           device *d) {
-    program *micro = autodiff(forward);
-    step *s = shard_schedule(micro, &p->model->list, p->layout, settings);
+/* All that the steps of a plan are made from. */
+typedef struct ingredients {
+    const plan *plan;
+    const config *config;
+    const world *world;
+    device *device;
+    const program *forward;
+    schedule_settings schedule;
+} ingredients;
+
+static step *training_step(const ingredients *of, int32_t level) {
+    const config_optimizer *o = &of->config->optimizer;
+    const parameter_list *list = &of->plan->model->list;
+    bool *keep = recompute_keep(of->forward, (recompute_policy)of->config->shard.recompute, level);
+    program *micro = autodiff(of->forward, keep);
+    step *s = shard_schedule(micro, list, of->plan->layout, &of->schedule);
     program_destroy(micro);
-    const optimizer_settings optimizer = {.beta_first = c->optimizer.betas[0],
-                                          .beta_second = c->optimizer.betas[1],
-                                          .epsilon = c->optimizer.epsilon,
-                                          .weight_decay = c->optimizer.weight_decay,
-                                          .clip = c->optimizer.clip};
-    optimizer_append(s, &p->model->list, p->layout, &optimizer);
-    return finish_step(s, d);
+    free(keep);
+    const optimizer_settings optimizer = {.beta_first = o->betas[0],
+                                          .beta_second = o->betas[1],
+                                          .epsilon = o->epsilon,
+                                          .weight_decay = o->weight_decay,
+                                          .clip = o->clip};
+    optimizer_append(s, list, of->plan->layout, &optimizer);
+    return finish_step(s, of->device);
 }
 
-static step *validation_step(const plan *p, const program *forward, const schedule_settings *settings, device *d) {
-    step *s = shard_schedule(forward, &p->model->list, p->layout, settings);
+static step *validation_step(const ingredients *of) {
+    step *s = shard_schedule(of->forward, &of->plan->model->list, of->plan->layout, &of->schedule);
     validation_append(s);
-    return finish_step(s, d);
+    return finish_step(s, of->device);
 }
 
 /* Where a program's own tensors end and its collectives' workspace begins is its own affair: the arena holds the
@@ -45,30 +59,77 @@ static int64_t arena_of(const plan *p, const config *c, const step *s, const wor
     return s->program->arena_bytes + run_workspace(s->program, w, &settings);
 }
 
-plan *plan_create(const config *c, const model_shape *shape, const world *w, device *d, plan_wishes wishes) {
+/* ---- recompute = memory ---- */
+
+static int64_t bytes_at(const ingredients *of, int32_t level) {
+    step *s = training_step(of, level);
+    const int64_t bytes = arena_of(of->plan, of->config, s, of->world);
+    step_destroy(s);
+    return bytes;
+}
+
+/* The lowest level that keeps the budget; a higher one never needs more, up to the packing. */
+static bool choose_level(const ingredients *of, int64_t budget, plan *p, error *e) {
+    int32_t low = 0, high = p->levels = recompute_levels(of->forward);
+    const int64_t least = bytes_at(of, high);
+    if (least > budget)
+        return config_refuse(of->config, &of->config->shard.memory, e,
+                             "%lld bytes are too few for this model and batch: with everything recomputed a rank needs "
+                             "%lld",
+                             (long long)budget, (long long)least);
+    while (low < high) {
+        const int32_t middle = low + (high - low) / 2;
+        if (bytes_at(of, middle) <= budget)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    p->level = low;
+    return true;
+}
+
+static bool make_training_step(const ingredients *of, int64_t available, plan *p, error *e) {
+    const config_shard *s = &of->config->shard;
+    if (s->recompute == RECOMPUTE_MEMORY && !choose_level(of, s->memory > 0 ? s->memory : available, p, e))
+        return false;
+    p->train = training_step(of, p->level);
+    return true;
+}
+
+bool plan_create(const config *c, const model_shape *shape, const world *w, device *d, plan_wishes wishes,
+                 int64_t budget, plan **created, error *e) {
     plan *p = memory_allocate(1, sizeof *p);
     const int group = (int)c->shard.group;
     p->mesh = (mesh){.rank = w->rank, .ranks = w->size, .group_size = group};
     p->model = model_create(shape, c->shard.unit);
     p->layout = flat_layout_create(&p->model->list, group, w->rank % group);
     p->passes = c->train.global_batch / (c->train.micro_batch * w->size);
-    const schedule_settings settings = {.ranks = w->size,
-                                        .passes = p->passes,
-                                        .prefetch = (int)c->shard.prefetch,
-                                        .keep_gathered = c->shard.keep_gathered == CONFIG_YES,
-                                        .reduce_each = c->shard.reduce_every == CONFIG_EACH,
-                                        .optimizer = wishes.train};
     program *forward = model_forward(p->model, c->train.micro_batch, c->train.sequence, HEAD_LOSS);
-    if (wishes.train)
-        p->train = training_step(p, c, forward, &settings, d);
-    if (wishes.validation)
-        p->validation = validation_step(p, forward, &settings, d);
+    const ingredients of = {.plan = p,
+                            .config = c,
+                            .world = w,
+                            .device = d,
+                            .forward = forward,
+                            .schedule = {.ranks = w->size,
+                                         .passes = p->passes,
+                                         .prefetch = (int)c->shard.prefetch,
+                                         .keep_gathered = c->shard.keep_gathered == CONFIG_YES,
+                                         .reduce_each = c->shard.reduce_every == CONFIG_EACH,
+                                         .optimizer = wishes.train}};
+    const bool good = !wishes.train || make_training_step(&of, budget, p, e);
+    if (good && wishes.validation)
+        p->validation = validation_step(&of);
     program_destroy(forward);
     p->arena_bytes = maximum(arena_of(p, c, p->train, w), arena_of(p, c, p->validation, w));
     if (p->train != NULL && p->validation != NULL)
         check(p->train->program->persistent_bytes == p->validation->program->persistent_bytes,
               "training and validation disagree on persistent tensors");
-    return p;
+    if (!good) {
+        plan_destroy(p);
+        return false;
+    }
+    *created = p;
+    return true;
 }
 
 void plan_destroy(plan *p) {

@@ -16,6 +16,7 @@ typedef struct plan {
     flat_layout *layout;
     mesh mesh;
     int64_t passes;        /* micro-batches of a rank in a step */
+    int32_t level, levels; /* of recompute = memory: chosen, and the highest */
     step *train;           /* NULL when only validating */
     step *validation;      /* NULL when the run does not validate */
     int64_t arena_bytes;   /* the larger of the two programs, and the collectives' workspace behind it */
@@ -25,8 +26,10 @@ typedef struct plan_wishes {
     bool train, validation;
 } plan_wishes;
 
-/* The plan of world->rank; world may be made up (see comm/world.h) for --plan. The config must be checked. */
-plan *plan_create(const config *c, const model_shape *shape, const world *w, device *d, plan_wishes wishes);
+/* The plan of world->rank; world may be made up (see comm/world.h) for --plan. The config must be checked. budget:
+ * bytes of arena that recompute = memory with memory = auto may use. False when recomputation cannot keep the budget. */
+bool plan_create(const config *c, const model_shape *shape, const world *w, device *d, plan_wishes wishes,
+                 int64_t budget, plan **created, error *e);
 void plan_destroy(plan *p);
 
 run_settings plan_run_settings(const plan *p, const config *c);

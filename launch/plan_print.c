@@ -2,6 +2,7 @@
 #include "launch/plan.h"
 
 #include "engine/place.h"
+#include "engine/recompute.h"
 #include "engine/waits.h"
 
 static void print_model(const plan *p, const config *c, FILE *to) {
@@ -20,6 +21,16 @@ static void print_model(const plan *p, const config *c, FILE *to) {
     fprintf(to, "sharding     strategy %s: %lld units, shard group of %d rank%s, prefetch %lld\n",
             strategies[c->shard.strategy], (long long)p->model->list.unit_count, p->mesh.group_size,
             p->mesh.group_size == 1 ? "" : "s", (long long)c->shard.prefetch);
+}
+
+static void print_recompute(const plan *p, const config *c, FILE *to) {
+    static const char *const policies[] = {"none", "block", "attention", "memory"};
+    if (c->shard.recompute == RECOMPUTE_NONE || p->train == NULL)
+        return;
+    fprintf(to, "recompute    %s", policies[c->shard.recompute]);
+    if (c->shard.recompute == RECOMPUTE_MEMORY)
+        fprintf(to, ", level %d of %d", p->level, p->levels);
+    fputc('\n', to);
 }
 
 static double megabytes(int64_t bytes) {
@@ -49,6 +60,7 @@ static void print_memory(const plan *p, FILE *to) {
 
 void plan_print(const plan *p, const config *c, FILE *to) {
     print_model(p, c, to);
+    print_recompute(p, c, to);
     print_memory(p, to);
     const program *x = p->train != NULL ? p->train->program : p->validation->program;
     fprintf(to, "program      %d operations on %d streams, %d waits between streams\n", x->operation_count, STREAM_COUNT,

@@ -16,6 +16,8 @@ typedef struct writer {
     const model *m;
     int64_t tokens, sequence;
     int32_t unit;          /* unit of the operations being written */
+    int32_t block;         /* block being written; -1: none */
+    tensor_part part;      /* part of it */
     char prefix[32];       /* of tensor names: "block3" */
     tensor_id cosine, sine;
     tensor_id targets, scalars;
@@ -46,6 +48,8 @@ static tensor_id named(writer *w, const char *name) {
 static tensor_id activation(writer *w, const char *name, int64_t rows, int64_t columns) {
     char *full = memory_format("%s.%s", w->prefix, name);
     tensor_id t = program_tensor(w->p, full, ROLE_ACTIVATION, DTYPE_F32, 2, (int64_t[]){rows, columns});
+    w->p->tensors[t].block = w->block;
+    w->p->tensors[t].part = w->part;
     free(full);
     return t;
 }
@@ -165,11 +169,14 @@ static tensor_id activate(writer *w, tensor_id x) {
 
 static tensor_id block(writer *w, tensor_id branch, tensor_id *residual) {
     const bool llama = w->m->shape.family == FAMILY_LLAMA;
+    w->part = PART_ATTENTION;
     tensor_id x = add_and_norm(w, "norm1", branch, residual);
+    w->p->tensors[*residual].part = PART_ENTRY;
     x = linear(w, "attention.qkv", x);
     if (llama)
         x = rotate(w, x);
     x = attend(w, x);
+    w->part = PART_FEED_FORWARD;
     x = linear(w, "attention.output", x);
     x = add_and_norm(w, "norm2", x, residual);
     x = linear(w, llama ? "feed_forward.gate_up" : "feed_forward.up", x);
@@ -255,7 +262,8 @@ program *model_forward(const model *m, int64_t sequences, int64_t sequence, head
     writer w = {.p = program_create(units, (const char *const *)m->list.unit_names),
                 .m = m,
                 .tokens = must_multiply(sequences, sequence),
-                .sequence = sequence};
+                .sequence = sequence,
+                .block = -1};
     set_unit(&w, 0, "embedding");
     if (m->shape.family == FAMILY_LLAMA)
         rope_tables(&w);
@@ -269,8 +277,11 @@ program *model_forward(const model *m, int64_t sequences, int64_t sequence, head
         char prefix[32];
         snprintf(prefix, sizeof prefix, "block%lld", (long long)i);
         set_unit(&w, block_unit(m, i), prefix);
+        w.block = (int32_t)i;
         branch = block(&w, branch, &residual);
     }
+    w.block = -1;
+    w.part = PART_OTHER;
     set_unit(&w, m->shape.tied ? 0 : units - 1, "head");
     const tensor_id x = add_and_norm(&w, "norm", branch, &residual);
     if (mode == HEAD_LOSS)

@@ -230,8 +230,6 @@ static const bad_config bad_configs[] = {
     {"", "shard.reduce=reproducible",
      "argument shard.reduce=reproducible: [shard] reduce: not built yet; built is fast"},
     /* later work */
-    {"[shard]\nrecompute = block\n", NULL, AT "[shard] recompute = block: not built yet; built is none"},
-    {"[shard]\nmemory = 4G\n", NULL, AT "[shard] memory = 4G: not built yet; built is auto"},
     {"[precision]\ncompute = bf16\n", NULL, AT "[precision] compute = bf16: not built yet; built is fp32"},
     {"[precision]\ncommunicate = bf16\n", NULL, AT "[precision] communicate = bf16: not built yet; built is fp32"},
     {"[precision]\nloss_scale = 1024\n", NULL, AT "[precision] loss_scale = 1024: not built yet; built is dynamic"},

@@ -37,7 +37,7 @@ static step *build(const shape_of_job *job) {
     model *m = model_create(&job->shape, job->unit_blocks);
     flat_layout *layout = flat_layout_create(&m->list, job->group, 0);
     program *forward = model_forward(m, job->micro_batch, job->sequence, HEAD_LOSS);
-    program *micro = autodiff(forward);
+    program *micro = autodiff(forward, NULL);
     const schedule_settings settings = {.ranks = job->ranks,
                                         .passes = job->passes,
                                         .prefetch = job->prefetch,

@@ -142,6 +142,37 @@ static void schedules_keep_bits(void **state) {
     }
 }
 
+/* What is computed again has the bits that it had. */
+static void recomputation_keeps_bits(void **state) {
+    (void)state;
+    for (int family = 0; family < FAMILY_COUNT; family++) {
+        small_training t = alone((model_family)family, family == FAMILY_LLAMA, 6, 3);
+        t.ranks = t.group = 2;
+        const small_result expected = small_training_run(&t);
+        const struct {
+            recompute_policy policy;
+            double share; /* of what recomputing blocks saves */
+        } variants[] = {{RECOMPUTE_ATTENTION, 0}, {RECOMPUTE_BLOCK, 0}, {RECOMPUTE_MEMORY, 0.5}, {RECOMPUTE_MEMORY, 1}};
+        int64_t before = expected.arena_bytes, least = 0;
+        for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+            t.recompute = variants[i].policy;
+            t.memory = expected.arena_bytes - (int64_t)((double)(expected.arena_bytes - least) * variants[i].share);
+            small_result got = small_training_run(&t);
+            assert_same_bits(&got, &expected, "recomputation");
+            assert_true(got.arena_bytes < expected.arena_bytes);
+            if (variants[i].policy == RECOMPUTE_BLOCK)
+                least = got.arena_bytes;
+            if (variants[i].policy == RECOMPUTE_MEMORY) {
+                assert_true(got.arena_bytes <= t.memory);
+                assert_true(got.arena_bytes < before);
+                before = got.arena_bytes;
+            }
+            free(got.weights);
+        }
+        free(expected.weights);
+    }
+}
+
 /* Other units have other granules, so the norm is summed in another order. */
 static void units_agree(void **state) {
     (void)state;
@@ -169,7 +200,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_learns),     cmocka_unit_test(world_sizes_agree),
         cmocka_unit_test(many_ranks_agree),    cmocka_unit_test(one_token_agrees),
-        cmocka_unit_test(schedules_keep_bits), cmocka_unit_test(units_agree),
+        cmocka_unit_test(schedules_keep_bits), cmocka_unit_test(recomputation_keeps_bits),
+        cmocka_unit_test(units_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,6 +53,8 @@ static config config_of(const small_training *t) {
     c.shard.prefetch = t->prefetch;
     c.shard.keep_gathered = t->keep_gathered ? CONFIG_YES : CONFIG_NO;
     c.shard.reduce_every = t->reduce_each ? CONFIG_EACH : CONFIG_LAST;
+    c.shard.recompute = t->recompute;
+    c.shard.memory = t->memory;
     c.shard.unit = t->unit_blocks;
     c.shard.timeout = 60;
     return c;
@@ -123,6 +125,8 @@ static void validate_once(member *m) {
     for (size_t i = 0; i < bytes / sizeof *losses; i++)
         sum += losses[i];
     if (m->world.rank == 0)
+        m->result->arena_bytes = m->plan->arena_bytes;
+    if (m->world.rank == 0)
         m->result->validation = sum / (double)(m->training->global_batch * m->training->sequence);
 }
 
@@ -133,7 +137,8 @@ static void *rank_main(void *argument) {
     const device_settings settings = {.threads = t->threads};
     error e = {0};
     check(device_cpu.open(&settings, &m->device, &e), "%s", e.message);
-    m->plan = plan_create(&c, &t->shape, &m->world, m->device, (plan_wishes){true, true});
+    check(plan_create(&c, &t->shape, &m->world, m->device, (plan_wishes){true, true}, INT64_MAX, &m->plan, &e), "%s",
+          e.message);
     check(device_cpu.allocate(m->device, (size_t)m->plan->arena_bytes, &m->arena, &e), "%s", e.message);
     memset(m->arena.base, 0x7f, m->arena.bytes); /* what is read before it is written shows as an enormous number */
     const run_settings run_with = plan_run_settings(m->plan, &c);

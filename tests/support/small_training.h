@@ -3,6 +3,7 @@
 #ifndef FSDP_TESTS_SUPPORT_SMALL_TRAINING_H
 #define FSDP_TESTS_SUPPORT_SMALL_TRAINING_H
 
+#include "engine/recompute.h"
 #include "models/model.h"
 
 enum { SMALL_TRAINING_STEPS = 4 };
@@ -13,6 +14,8 @@ typedef struct small_training {
     int threads;      /* of each rank */
     int prefetch;
     bool keep_gathered, reduce_each;
+    recompute_policy recompute;
+    int64_t memory; /* budget of recompute = memory */
     int64_t unit_blocks, global_batch, micro_batch, sequence;
 } small_training;
 
@@ -21,6 +24,7 @@ typedef struct small_result {
     double validation; /* loss of one batch, after the last step */
     float *weights;    /* [elements], all parameters one after the other, after the last step; freed by the caller */
     int64_t elements;
+    int64_t arena_bytes; /* of rank 0 */
 } small_result;
 
 /* A model with grouped heads, odd widths and an odd vocabulary. */
