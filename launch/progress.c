@@ -4,6 +4,7 @@
 #include "launch/terminal.h"
 
 #include <math.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,7 +139,16 @@ static void draw(progress *p, const step_report *report) {
     p->bar_shown = true;
 }
 
+/* Whether a line can be written without waiting. A reader that stands still (a paused pager, a launcher that counts
+ * down to a kill) must not hold up all ranks; metrics.jsonl has what is left out here. */
+static bool takes_output(const progress *p) {
+    struct pollfd file = {.fd = fileno(p->out), .events = POLLOUT};
+    return poll(&file, 1, 0) > 0;
+}
+
 void progress_step(progress *p, const step_report *report) {
+    if (!takes_output(p))
+        return;
     if (p->terminal >= 0) {
         draw(p, report);
         return;
@@ -153,6 +163,8 @@ void progress_step(progress *p, const step_report *report) {
 
 void progress_note(progress *p, const char *format, ...) {
     va_list arguments;
+    if (!takes_output(p))
+        return;
     if (p->bar_shown)
         fputs("\r\033[K", p->out);
     p->bar_shown = false;

@@ -18,18 +18,20 @@ static void on_save(int number) {
     save_wanted = 1;
 }
 
-static void install(int number, void (*handler)(int)) {
+static void install(int number, void (*handler)(int), int flags) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = handler;
-    action.sa_flags = SA_RESTART;
+    action.sa_flags = flags;
     sigaction(number, &action, NULL);
 }
 
 void signals_install(void) {
-    install(SIGINT, on_end);
-    install(SIGTERM, on_end);
-    install(SIGUSR1, on_save);
+    /* No restart: a launcher that is about to kill its ranks reads no more of their output, so that a rank may hang in
+     * a write when it is told to end, and must get out of it. */
+    install(SIGINT, on_end, 0);
+    install(SIGTERM, on_end, 0);
+    install(SIGUSR1, on_save, SA_RESTART);
 }
 
 int signals_end(void) {

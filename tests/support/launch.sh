@@ -12,9 +12,10 @@ trap 'rm -rf "$scratch"' EXIT
 cd "$scratch" || exit
 failures=0
 
-# Open MPI refuses root unless told twice; more ranks than cores is an ordinary case here; time to save after a signal.
+# Open MPI refuses root unless told twice. After SIGINT or SIGTERM it waits this many seconds, sends SIGTERM to the
+# ranks, waits as long again and kills them, whether or not they have ended before.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_odls_base_sigkill_timeout=60
+export OMPI_MCA_odls_base_sigkill_timeout=5
 
 train() {
     local ranks=$1 launcher=()

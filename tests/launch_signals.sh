@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Signals to a running job: SIGUSR1 saves and goes on, SIGTERM and SIGINT finish the step, save and end in order, at
+# one rank and at several; a rank that is killed or stands still ends the job, not the patience. Argument: the build
+# folder.
+set -uo pipefail
+set -m # a background job of a script ignores SIGINT otherwise
+# shellcheck source=tests/support/launch.sh
+source support/launch.sh
+
+"$build/tool_tokens" tokens.bin 97 100000 tokens16
+cat > config.ini << 'END'
+[model]
+family = llama
+layers = 2
+width = 32
+heads = 2
+vocabulary = 97
+context = 32
+[data]
+train = tokens.bin
+format = tokens16
+[train]
+steps = 1000000
+global_batch = 12
+[device]
+kind = cpu
+threads = 1
+END
+
+start() { # RANKS OVERRIDE ...: a run without end in the background, past its third step; its process is $job
+    local ranks=$1 launcher=()
+    shift
+    rm -rf out
+    [[ $ranks -eq 1 ]] || launcher=(mpirun -np "$ranks" --oversubscribe --bind-to none)
+    "${launcher[@]}" "$build/fsdp_train" config.ini output.folder=out "$@" > stdout 2> stderr < /dev/null &
+    job=$!
+    expect "$ranks ranks start" within 20 more_steps_than 3
+}
+
+within() { # SECONDS CONDITION ...: true as soon as the condition is
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [[ $SECONDS -lt $end ]] || return 1
+        sleep 0.05
+    done
+}
+
+steps() {
+    grep -cs '"event": *"step"' out/metrics.jsonl
+}
+
+more_steps_than() {
+    [[ $(steps) -gt $1 ]]
+}
+
+gone() {
+    ! kill -0 "$job" 2> /dev/null
+}
+
+ended() { # EXIT CODE (or "any" that is not 0): within seconds
+    local code=0
+    within 20 gone || { kill -KILL "$job"; echo "still running"; return 1; }
+    wait "$job" || code=$?
+    [[ $code == "$1" || ($1 == any && $code -ne 0) ]] || { echo "exit code $code, not $1"; return 1; }
+}
+
+end_event() { # REASON: the last line says it, once
+    [[ $(tail -n 1 out/metrics.jsonl) == *'"reason":'*"\"$1\""* && $(grep -c '"event": *"end"' out/metrics.jsonl) -eq 1 ]]
+}
+
+loads() { # the saved model is complete: another run starts from it
+    "$build/fsdp_train" config.ini model.from=out/model train.steps=1 output.folder=again > again.log 2>&1 ||
+        { cat again.log; return 1; }
+}
+
+nothing_temporary() {
+    [[ $(cd out && echo *) == "metrics.jsonl model" ]] || { ls out; return 1; }
+}
+
+saves_and_goes_on() { # RANKS
+    start "$1"
+    kill -USR1 "$job"
+    expect "SIGUSR1 at $1 ranks saves" within 20 test -f out/model/model.safetensors
+    expect "SIGUSR1 at $1 ranks goes on" within 20 more_steps_than $(($(steps) + 3))
+    expect "what SIGUSR1 at $1 ranks saved loads" loads
+    cp -r out/model first
+}
+
+stops_in_order() { # SIGNAL RANKS EXIT_CODE
+    [[ -d first ]] || start "$2"
+    kill "-$1" "$job"
+    expect "SIG$1 at $2 ranks ends the job" ended "$3"
+    expect "SIG$1 at $2 ranks: reason" end_event signal
+    expect "SIG$1 at $2 ranks: the model loads" loads
+    expect "SIG$1 at $2 ranks: nothing else is left" nothing_temporary
+    if [[ -d first ]]; then
+        expect "SIG$1 at $2 ranks saves again" test out/model/model.safetensors -nt first/model.safetensors
+    fi
+    rm -rf first
+}
+
+ranks_of_job() {
+    cat "/proc/$job/task/$job/children"
+}
+
+saves_and_goes_on 1
+stops_in_order TERM 1 143
+stops_in_order INT 1 130
+saves_and_goes_on 3
+stops_in_order TERM 3 any # the launcher's own code
+stops_in_order INT 2 any
+
+start 3
+kill -KILL "$(ranks_of_job | awk '{ print $2 }')"
+expect "a killed rank ends the job" ended any
+expect "a killed rank leaves no model" test ! -e out/model
+
+start 3 shard.timeout=3
+kill -STOP "$(ranks_of_job | awk '{ print $2 }')"
+expect "a rank that stands still ends the job" ended any
+expect "the time-out is named once" test "$(grep -c '^fsdp_train: rank ' stderr)" -eq 1
+expect "a rank that stands still leaves no model" test ! -e out/model
+finish
