@@ -467,13 +467,17 @@ static void step_result(void **state) {
         launch l = step_result_launch(clips[c]);
         check_launch(state, &l, (accuracy){.relative = 4});
     }
-    const int64_t broken[] = {0, 9, 11, 13}; /* squares of unit 0, of unit 1 on no owner, of unit 2; a loss */
+    const int64_t broken[] = {0, 9, 11, 13}; /* squares of unit 0; nobody's (not read); of unit 2; a loss */
     for (int b = 0; b < 4; b++)
         for (int infinite = 0; infinite < 2; infinite++) {
             launch l = step_result_launch(1);
             operand_set(&l.in[0], broken[b], infinite ? INFINITY : NAN);
             check_launch(state, &l, (accuracy){.relative = 4});
         }
+    launch l = step_result_launch(1); /* of two broken units the first is named */
+    operand_set(&l.in[0], 7, NAN);
+    operand_set(&l.in[0], 11, INFINITY);
+    check_launch(state, &l, (accuracy){.relative = 4});
 }
 
 /* Gradient, moments and master are about 1 and the moments' own roundings come before the division. */

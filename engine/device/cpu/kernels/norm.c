@@ -90,7 +90,7 @@ static row_means row_reduce(const float *dnormed, const float *s, float mean, fl
     for (int64_t c = 0; c < width; c += LANES) {
         int64_t count = width - c;
         vector d = vector_load_up_to(dnormed + c, count, 0);
-        vector value = (vector_load_up_to(s + c, count, mean) - mean) * rstd;
+        vector value = (vector_load_up_to(s + c, count, 0) - mean) * rstd;
         vector weighted = d * vector_load_up_to(weight + c, count, 0);
         direct += weighted;
         scaled += weighted * value;
