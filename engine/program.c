@@ -42,6 +42,7 @@ void program_destroy(program *p) {
         free(p->owned[i]);
     free(p->tensors);
     free(p->operations);
+    free(p->padding);
     free(p->unit_names);
     free(p->owned);
     free(p);
@@ -100,6 +101,13 @@ tensor_id program_base(const program *p, tensor_id t) {
     return p->tensors[t].base == NO_TENSOR ? t : p->tensors[t].base;
 }
 
+void program_padding(program *p, tensor_id t, int64_t offset, int64_t bytes) {
+    if (bytes == 0)
+        return;
+    p->padding = reserve(p->padding, p->padding_count, &p->padding_capacity, sizeof *p->padding);
+    p->padding[p->padding_count++] = (padding){t, offset, bytes};
+}
+
 operation operation_make(operation_kind kind, phase when, int32_t unit) {
     operation o = {.kind = kind,
                    .stream = STREAM_COMPUTE,
@@ -112,7 +120,7 @@ operation operation_make(operation_kind kind, phase when, int32_t unit) {
     for (int i = 0; i < OPERATION_OUTPUTS; i++)
         o.out[i] = NO_TENSOR;
     for (int s = 0; s < STREAM_COUNT; s++)
-        o.wait[s] = NO_OPERATION;
+        o.wait[s] = o.release[s] = NO_OPERATION;
     return o;
 }
 

@@ -84,19 +84,29 @@ typedef struct operation {
     uint32_t accumulate;                                    /* bit o: adds to out[o] */
     tensor_id workspace;                                    /* NO_TENSOR: needs none */
     attributes attributes;
-    /* For each stream the latest operation there that must be done before this one starts; NO_OPERATION: none. A stream
-     * executes in order, so waits on its own happen only between collectives, which are completed by their waiters.
-     * `released` has bit s set when this operation overwrites bytes that a collective on stream s reads, so that it
-     * must wait until other ranks, too, have read them. Written by engine/waits. */
+    /* Written by engine/waits; NO_OPERATION: none. For each stream, the latest operation there that must be done before
+     * this one starts. A stream executes in order, so waits on its own happen only between collectives, which are
+     * completed by their waiters. */
     int32_t wait[STREAM_COUNT];
-    uint32_t released;
+    /* For each stream, the latest collective there whose input every rank must have read before this one starts, which
+     * overwrites it. */
+    int32_t release[STREAM_COUNT];
 } operation;
+
+/* Bytes of a tensor that no operation gives a value, and that none uses: gaps between parameters, and what makes shards
+ * equally long. */
+typedef struct padding {
+    tensor_id tensor;
+    int64_t offset, bytes;
+} padding;
 
 typedef struct program {
     tensor *tensors;
     int32_t tensor_count, tensor_capacity;
     operation *operations;
     int32_t operation_count, operation_capacity;
+    padding *padding; /* in ascending order within a tensor */
+    int32_t padding_count, padding_capacity;
     char **unit_names;
     int32_t unit_count;
     void **owned; /* arrays that attributes point to; freed with the program */
@@ -119,6 +129,9 @@ tensor_id program_view(program *p, const char *name, tensor_id of, int64_t offse
 
 /* The tensor whose bytes this one lives in: itself or its base. */
 tensor_id program_base(const program *p, tensor_id t);
+
+/* Declares bytes of a tensor as padding, in ascending order. No bytes: no padding. */
+void program_padding(program *p, tensor_id t, int64_t offset, int64_t bytes);
 
 /* An operation of this kind with no operands, on the compute stream. */
 operation operation_make(operation_kind kind, phase when, int32_t unit);

@@ -58,10 +58,12 @@ static void print_operands(const program *p, const operation *o, FILE *to) {
 }
 
 static void print_waits(const operation *o, FILE *to) {
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (int s = 0; s < STREAM_COUNT; s++) {
         if (o->wait[s] != NO_OPERATION)
-            fprintf(to, "  waits for %s %d%s", stream_name((stream)s), o->wait[s],
-                    o->released >> s & 1 ? " on all ranks" : "");
+            fprintf(to, "  waits for %s %d", stream_name((stream)s), o->wait[s]);
+        if (o->release[s] != NO_OPERATION)
+            fprintf(to, "  waits for all ranks' %s %d", stream_name((stream)s), o->release[s]);
+    }
 }
 
 void program_print(const program *p, FILE *to) {

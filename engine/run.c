@@ -180,21 +180,21 @@ void run_destroy(run *r) {
 /* ---- execution ---- */
 
 /* Makes operation `o` start after operation `other`. */
-static bool wait_for(run *r, const operation *o, int32_t other, bool released, error *e) {
-    const int32_t number = r->collective[other];
-    if (number < 0) {
-        r->d->functions->wait(r->d, (int)o->stream, other);
-        return true;
-    }
-    return collectives_complete(r->comm, number, e) &&
-           (!released || collectives_release(r->comm, number, e));
+static bool wait_for(run *r, const operation *o, int32_t other, error *e) {
+    if (r->collective[other] >= 0)
+        return collectives_complete(r->comm, r->collective[other], e);
+    r->d->functions->wait(r->d, (int)o->stream, other);
+    return true;
 }
 
 static bool execute(run *r, int32_t i, error *e) {
     const operation *o = &r->p->operations[i];
-    for (int s = 0; s < STREAM_COUNT; s++)
-        if (o->wait[s] != NO_OPERATION && !wait_for(r, o, o->wait[s], o->released >> s & 1, e))
+    for (int s = 0; s < STREAM_COUNT; s++) {
+        if (o->wait[s] != NO_OPERATION && !wait_for(r, o, o->wait[s], e))
             return false;
+        if (o->release[s] != NO_OPERATION && !collectives_release(r->comm, r->collective[o->release[s]], e))
+            return false;
+    }
     if (r->collective[i] >= 0) {
         collectives_issue(r->comm, r->collective[i]);
         return true;

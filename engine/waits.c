@@ -91,35 +91,42 @@ static void record_write(const lifetime *lives, history *histories, tensor_id t,
         h->lent[o->stream] = position;
 }
 
-/* Turns needs into waits that are not known already, and learns from what is waited for. */
-static void settle(program *p, int32_t position, const clock *need, clock *known, const clock *at_start) {
-    operation *o = &p->operations[position];
-    clock learned = *known;
+/* What is known behind a wait for operation `other` of stream s. */
+static void learn(clock *known, const clock *at_start, int s, int32_t other) {
+    later(known->done, at_start[other].done);
+    later(known->released, at_start[other].released);
+    known->done[s] = other > known->done[s] ? other : known->done[s];
+}
+
+/* A wait that another of the same operation implies goes. */
+static void drop_implied(operation *o, const clock *at_start) {
+    for (int s = 0; s < STREAM_COUNT; s++)
+        for (int other = 0; other < STREAM_COUNT; other++)
+            if (other != s && o->wait[s] != NO_OPERATION && o->wait[other] != NO_OPERATION &&
+                at_start[o->wait[other]].done[s] >= o->wait[s])
+                o->wait[s] = NO_OPERATION;
+}
+
+/* Turns needs into waits that are not known already, and learns from what is waited for. A release implies that the
+ * collective is done. */
+static void settle(operation *o, const clock *need, clock *known, const clock *at_start) {
     for (int s = 0; s < STREAM_COUNT; s++) {
-        o->wait[s] = NO_OPERATION;
         const int32_t done = (int)o->stream == s ? need->issued_on : need->done[s];
-        if (done > known->done[s])
-            o->wait[s] = done;
-        if (need->released[s] > known->released[s]) {
-            o->wait[s] = o->wait[s] > need->released[s] ? o->wait[s] : need->released[s];
-            o->released |= 1u << s;
-            learned.released[s] = o->wait[s] > learned.released[s] ? o->wait[s] : learned.released[s];
-        }
-        if (o->wait[s] == NO_OPERATION)
-            continue;
-        learned.done[s] = o->wait[s] > learned.done[s] ? o->wait[s] : learned.done[s];
-        later(learned.done, at_start[o->wait[s]].done);
-        later(learned.released, at_start[o->wait[s]].released);
+        o->wait[s] = done > known->done[s] ? done : NO_OPERATION;
+        o->release[s] = NO_OPERATION;
     }
-    for (int s = 0; s < STREAM_COUNT; s++) /* a wait on one stream may imply another found before it */
-        if (o->wait[s] != NO_OPERATION && !(o->released >> s & 1))
-            for (int other = 0; other < STREAM_COUNT; other++)
-                if (other != s && o->wait[other] != NO_OPERATION &&
-                    at_start[o->wait[other]].done[s] >= o->wait[s]) {
-                    o->wait[s] = NO_OPERATION;
-                    break;
-                }
-    *known = learned;
+    drop_implied(o, at_start);
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (o->wait[s] != NO_OPERATION)
+            learn(known, at_start, s, o->wait[s]);
+    for (int s = 0; s < STREAM_COUNT; s++) {
+        if (need->released[s] <= known->released[s])
+            continue;
+        o->release[s] = known->released[s] = need->released[s];
+        learn(known, at_start, s, o->release[s]);
+        if (o->wait[s] <= o->release[s])
+            o->wait[s] = NO_OPERATION;
+    }
 }
 
 void waits_derive(program *p) {
@@ -141,13 +148,12 @@ void waits_derive(program *p) {
         clock need = {.issued_on = NO_OPERATION};
         clear(need.done);
         clear(need.released);
-        o->released = 0;
         for (int k = 0; k < OPERATION_INPUTS; k++)
             read_needs(o, lives, histories, o->in[k], &need);
         for (int k = 0; k < OPERATION_OUTPUTS; k++)
             write_needs(p, lives, histories, o->out[k], i, &need);
         write_needs(p, lives, histories, o->workspace, i, &need);
-        settle(p, i, &need, &known[o->stream], at_start);
+        settle(o, &need, &known[o->stream], at_start);
         at_start[i] = known[o->stream];
         at_start[i].done[o->stream] = i; /* whoever waits for i knows that its stream got this far */
         for (int k = 0; k < OPERATION_INPUTS; k++)
@@ -165,6 +171,6 @@ int32_t waits_count(const program *p) {
     int32_t count = 0;
     for (int32_t i = 0; i < p->operation_count; i++)
         for (int s = 0; s < STREAM_COUNT; s++)
-            count += p->operations[i].wait[s] != NO_OPERATION;
+            count += (p->operations[i].wait[s] != NO_OPERATION) + (p->operations[i].release[s] != NO_OPERATION);
     return count;
 }

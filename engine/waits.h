@@ -5,7 +5,7 @@
 
 #include "engine/program.h"
 
-/* Writes wait and released of every operation. */
+/* Writes wait and release of every operation. */
 void waits_derive(program *p);
 
 /* Waits in the program, for people. */

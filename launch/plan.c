@@ -4,6 +4,7 @@
 #include "engine/checked.h"
 #include "engine/place.h"
 #include "engine/recompute.h"
+#include "engine/verify.h"
 #include "engine/waits.h"
 #include "optim/adamw.h"
 #include "shard/schedule.h"
@@ -116,10 +117,12 @@ bool plan_create(const config *c, const model_shape *shape, const world *w, devi
                                          .keep_gathered = c->shard.keep_gathered == CONFIG_YES,
                                          .reduce_each = c->shard.reduce_every == CONFIG_EACH,
                                          .optimizer = wishes.train}};
-    const bool good = !wishes.train || make_training_step(&of, budget, p, e);
+    bool good = !wishes.train || make_training_step(&of, budget, p, e);
     if (good && wishes.validation)
         p->validation = validation_step(&of);
     program_destroy(forward);
+    good = good && (p->train == NULL || verify(p->train->program, e)) &&
+           (p->validation == NULL || verify(p->validation->program, e));
     p->arena_bytes = maximum(arena_of(p, c, p->train, w), arena_of(p, c, p->validation, w));
     if (p->train != NULL && p->validation != NULL)
         check(p->train->program->persistent_bytes == p->validation->program->persistent_bytes,

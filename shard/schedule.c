@@ -157,12 +157,25 @@ static tensor_id view_in_flat(scheduler *s, tensor_id flat, const tensor *x) {
     return t;
 }
 
+/* Between the parameters of a unit, and behind the last. */
+static void declare_padding(scheduler *s, int32_t unit, tensor_id flat) {
+    const flat_unit *u = &s->layout->units[unit];
+    const int64_t size = dtype_bytes(DTYPE_F32);
+    int64_t end = 0;
+    for (int32_t i = u->first_parameter; i < u->first_parameter + u->parameters; i++) {
+        program_padding(s->p, flat, end * size, (s->layout->offsets[i] - end) * size);
+        end = s->layout->offsets[i] + parameter_elements(&s->list->items[i]);
+    }
+    program_padding(s->p, flat, end * size, (u->whole - end) * size);
+}
+
 static tensor_id flat_gradient(scheduler *s, int32_t unit) {
     if (s->flat_gradient[unit] == NO_TENSOR) {
         const bool final = s->settings->ranks == 1;
         s->flat_gradient[unit] =
             named_tensor(s, final ? "gradient_shard" : "flat_gradient", unit,
                          final ? ROLE_GRADIENT_SHARD : ROLE_FLAT_GRADIENT, s->layout->units[unit].whole);
+        declare_padding(s, unit, s->flat_gradient[unit]);
     }
     return s->flat_gradient[unit];
 }

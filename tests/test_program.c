@@ -1,11 +1,10 @@
 /* The step program as data: what is in it, where its tensors lie, what waits for what. The checks here share no code
  * with the parts that they check. */
-#include "engine/autodiff.h"
 #include "engine/place.h"
+#include "engine/verify.h"
 #include "engine/waits.h"
 #include "launch/presets.h"
-#include "optim/adamw.h"
-#include "shard/schedule.h"
+#include "support/small_programs.h"
 #include "support/small_training.h"
 
 #include <setjmp.h>
@@ -16,66 +15,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-typedef struct shape_of_job {
-    model_shape shape;
-    int ranks, group, prefetch;
-    int64_t passes, micro_batch, sequence, unit_blocks;
-    bool keep_gathered, reduce_last;
-} shape_of_job;
-
-static device *open_cpu(void) {
-    const device_settings settings = {.threads = 1};
-    device *d = NULL;
-    error e = {0};
-    assert_true(device_cpu.open(&settings, &d, &e));
-    return d;
-}
-
-static step *build(const shape_of_job *job) {
-    device *d = open_cpu();
-    model *m = model_create(&job->shape, job->unit_blocks);
-    flat_layout *layout = flat_layout_create(&m->list, job->group, 0);
-    program *forward = model_forward(m, job->micro_batch, job->sequence, HEAD_LOSS);
-    program *micro = autodiff(forward, NULL);
-    const schedule_settings settings = {.ranks = job->ranks,
-                                        .passes = job->passes,
-                                        .prefetch = job->prefetch,
-                                        .keep_gathered = job->keep_gathered,
-                                        .reduce_each = !job->reduce_last,
-                                        .optimizer = true};
-    step *s = shard_schedule(micro, &m->list, layout, &settings);
-    const optimizer_settings adamw = {0.9, 0.95, 1e-8, 0.1, 1};
-    optimizer_append(s, &m->list, layout, &adamw);
-    place_workspaces(s->program, d);
-    place(s->program);
-    waits_derive(s->program);
-    program_destroy(micro);
-    program_destroy(forward);
-    flat_layout_destroy(layout);
-    model_destroy(m);
-    device_cpu.close(d);
-    return s;
-}
-
-/* shape, ranks, shard group, prefetch, passes, micro-batch, sequence, blocks to a unit, keep gathered, reduce last */
-#define JOB(...) ((shape_of_job){__VA_ARGS__})
-
-static const shape_of_job *jobs(size_t *count) {
-    static shape_of_job list[12];
-    const model_shape gpt2 = small_shape(FAMILY_GPT2, true), llama = small_shape(FAMILY_LLAMA, false);
-    const shape_of_job made[] = {
-        JOB(gpt2, 1, 1, 1, 1, 2, 19, 1, false, false),  JOB(gpt2, 4, 4, 1, 3, 1, 19, 1, false, false),
-        JOB(gpt2, 4, 1, 1, 2, 1, 19, 1, false, true),   JOB(llama, 1, 1, 0, 3, 2, 19, 1, false, false),
-        JOB(llama, 3, 3, 0, 2, 1, 19, 2, false, false), JOB(llama, 8, 8, 3, 1, 1, 24, 1, false, false),
-        JOB(llama, 2, 1, 1, 1, 4, 7, 1, false, true),   JOB(gpt2, 31, 31, 2, 2, 1, 1, 3, false, false),
-        JOB(llama, 4, 4, 1, 2, 1, 19, 1, true, false),  JOB(gpt2, 4, 4, 1, 3, 1, 19, 1, true, true),
-        JOB(llama, 6, 3, 1, 2, 1, 19, 1, false, false), JOB(gpt2, 4, 2, 1, 2, 1, 19, 2, false, true),
-    };
-    memcpy(list, made, sizeof made);
-    *count = sizeof made / sizeof *made;
-    return list;
-}
 
 /* ---- counts ---- */
 
@@ -92,9 +31,9 @@ static int count_of(const program *p, operation_kind kind, phase when, int32_t u
 static void full_sharding_moves_each_unit_once_a_pass(void **state) {
     (void)state;
     for (int family = 0; family < FAMILY_COUNT; family++) {
-        const shape_of_job job =
-            JOB(small_shape((model_family)family, family == FAMILY_GPT2), 4, 4, 1, 3, 1, 19, 1, false, false);
-        step *s = build(&job);
+        const small_program job =
+            SMALL_PROGRAM(small_shape((model_family)family, family == FAMILY_GPT2), 4, 4, 1, 3, 1, 19, 1, false, false, RECOMPUTE_NONE);
+        step *s = small_program_build(&job);
         const program *p = s->program;
         for (int32_t pass = 0; pass < job.passes; pass++) {
             for (int32_t unit = 0; unit < s->units; unit++) {
@@ -110,8 +49,8 @@ static void full_sharding_moves_each_unit_once_a_pass(void **state) {
 
 static void one_rank_communicates_nothing(void **state) {
     (void)state;
-    const shape_of_job job = JOB(small_shape(FAMILY_LLAMA, true), 1, 1, 1, 2, 1, 19, 1, false, false);
-    step *s = build(&job);
+    const small_program job = SMALL_PROGRAM(small_shape(FAMILY_LLAMA, true), 1, 1, 1, 2, 1, 19, 1, false, false, RECOMPUTE_NONE);
+    step *s = small_program_build(&job);
     for (int32_t i = 0; i < s->program->operation_count; i++)
         assert_true(s->program->operations[i].kind < OPERATION_ALL_GATHER);
     step_destroy(s);
@@ -159,9 +98,9 @@ static tensor_id base_of(const program *p, tensor_id t) {
 static void reads_see_their_tensor(void **state) {
     (void)state;
     size_t job_count;
-    const shape_of_job *list = jobs(&job_count);
+    const small_program *list = small_programs(&job_count);
     for (size_t j = 0; j < job_count; j++) {
-        step *s = build(&list[j]);
+        step *s = small_program_build(&list[j]);
         const program *p = s->program;
         int32_t count, *owner = malloc((size_t)p->arena_bytes);
         access *all = accesses_of(p, &count);
@@ -197,7 +136,8 @@ static int32_t (*happens_before(const program *p))[STREAM_COUNT] {
         const operation *o = &p->operations[i];
         for (int s = 0; s < STREAM_COUNT; s++)
             before[i][s] = -1;
-        const int32_t sources[] = {previous[o->stream], o->wait[0], o->wait[1], o->wait[2], o->wait[3]};
+        const int32_t sources[] = {previous[o->stream], o->wait[0],    o->wait[1],    o->wait[2],   o->wait[3],
+                                   o->release[0],       o->release[1], o->release[2], o->release[3]};
         for (size_t k = 0; k < sizeof sources / sizeof *sources; k++) {
             if (sources[k] < 0)
                 continue;
@@ -233,9 +173,9 @@ static int32_t unordered_conflicts(const program *p) {
 static void waits_order_every_conflict(void **state) {
     (void)state;
     size_t count;
-    const shape_of_job *list = jobs(&count);
+    const small_program *list = small_programs(&count);
     for (size_t j = 0; j < count; j++) {
-        step *s = build(&list[j]);
+        step *s = small_program_build(&list[j]);
         assert_int_equal(unordered_conflicts(s->program), 0);
         step_destroy(s);
     }
@@ -245,20 +185,34 @@ static void waits_order_every_conflict(void **state) {
 static void no_wait_is_superfluous(void **state) {
     (void)state;
     size_t count;
-    const shape_of_job *list = jobs(&count);
+    const small_program *list = small_programs(&count);
     for (size_t j = 0; j < 3; j++) {
-        step *s = build(&list[j]);
+        step *s = small_program_build(&list[j]);
         for (int32_t i = 0; i < s->program->operation_count; i++)
             for (int stream = 0; stream < STREAM_COUNT; stream++) {
                 int32_t *wait = &s->program->operations[i].wait[stream], kept = *wait;
-                const operation *o = &s->program->operations[i];
-                if (kept == NO_OPERATION || (o->released >> stream & 1) || (int)o->stream == stream)
-                    continue; /* what other ranks and late completion need is not a conflict between streams */
+                if (kept == NO_OPERATION || (int)s->program->operations[i].stream == stream)
+                    continue; /* what late completion needs is not a conflict between streams */
                 *wait = NO_OPERATION;
                 if (unordered_conflicts(s->program) == 0)
                     fail_msg("operation %d waits for %d for nothing", i, kept);
                 *wait = kept;
             }
+        step_destroy(s);
+    }
+}
+
+/* ---- verify ---- */
+
+static void verify_accepts_every_program(void **state) {
+    (void)state;
+    size_t count;
+    const small_program *list = small_programs(&count);
+    for (size_t j = 0; j < count; j++) {
+        step *s = small_program_build(&list[j]);
+        error e = {0};
+        if (!verify(s->program, &e))
+            fail_msg("program %zu: %s", j, e.message);
         step_destroy(s);
     }
 }
@@ -270,8 +224,8 @@ static void place_comes_near_the_bound(void **state) {
     static const char *const names[] = {"gpt2", "llama-3.2-1b", "llama-3.1-8b", "llama-3.1-70b"};
     static const int presets[] = {0, 4, 6, 7};
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
-        const shape_of_job job = JOB(*preset_shape(presets[i]), 8, 8, 1, 1, 1, 1024, 1, false, false);
-        step *s = build(&job);
+        const small_program job = SMALL_PROGRAM(*preset_shape(presets[i]), 8, 8, 1, 1, 1, 1024, 1, false, false, RECOMPUTE_NONE);
+        step *s = small_program_build(&job);
         const int64_t bound = place_bound(s->program) - s->program->persistent_bytes;
         const int64_t used = s->program->arena_bytes - s->program->persistent_bytes;
         print_message("%s: %.1f MB placed, %.2f %% above live bytes\n", names[i], (double)used / 1e6,
@@ -284,8 +238,8 @@ static void place_comes_near_the_bound(void **state) {
 
 static void placement_repeats(void **state) {
     (void)state;
-    const shape_of_job job = JOB(small_shape(FAMILY_LLAMA, true), 4, 4, 1, 3, 1, 19, 1, false, false);
-    step *a = build(&job), *b = build(&job);
+    const small_program job = SMALL_PROGRAM(small_shape(FAMILY_LLAMA, true), 4, 4, 1, 3, 1, 19, 1, false, false, RECOMPUTE_NONE);
+    step *a = small_program_build(&job), *b = small_program_build(&job);
     assert_int_equal(a->program->tensor_count, b->program->tensor_count);
     for (tensor_id t = 0; t < a->program->tensor_count; t++)
         assert_int_equal(a->program->tensors[t].address, b->program->tensors[t].address);
@@ -300,6 +254,7 @@ int main(void) {
         cmocka_unit_test(reads_see_their_tensor),
         cmocka_unit_test(waits_order_every_conflict),
         cmocka_unit_test(no_wait_is_superfluous),
+        cmocka_unit_test(verify_accepts_every_program),
         cmocka_unit_test(place_comes_near_the_bound),
         cmocka_unit_test(placement_repeats),
     };

@@ -1,0 +1,37 @@
+/* Placed step programs of small models, for tests of programs as data. */
+#ifndef FSDP_TESTS_SUPPORT_SMALL_PROGRAMS_H
+#define FSDP_TESTS_SUPPORT_SMALL_PROGRAMS_H
+
+#include "engine/recompute.h"
+#include "engine/step.h"
+#include "models/model.h"
+
+typedef struct small_program {
+    model_shape shape;
+    int ranks, group, prefetch;
+    int64_t passes, micro_batch, sequence, unit_blocks;
+    bool keep_gathered, reduce_last;
+    recompute_policy recompute;
+} small_program;
+
+/* shape, ranks, shard group, prefetch, passes, micro-batch, sequence, blocks to a unit, keep gathered, reduce last,
+ * recompute */
+#define SMALL_PROGRAM(...) ((small_program){__VA_ARGS__})
+
+/* Every strategy, several world sizes, accumulation, prefetch depths, recomputation. */
+const small_program *small_programs(size_t *count);
+
+/* The program of rank 0, placed, with waits; destroyed by the caller. */
+step *small_program_build(const small_program *of);
+
+/* Whether any operation reads the tensor or bytes of it. */
+bool small_program_reads(const program *p, tensor_id t);
+
+/* A tensor without views of at least the size of t, with bytes of its own, that is written before t's first write and
+ * read after its last; NO_TENSOR: there is none, or t is a view, persistent or never read. */
+tensor_id small_program_alive_beside(const program *p, tensor_id t);
+
+/* Moves a tensor and all its views by so many bytes. */
+void small_program_move(program *p, tensor_id t, int64_t bytes);
+
+#endif
