@@ -67,6 +67,24 @@ static void normal_has_its_moments(void **state) {
     assert_true(fabs(neighbours / COUNT) < 5 * sqrt(1.0 / COUNT));
 }
 
+/* Values 4i, 4i+1 come from words 0, 1 of counter i, the next two from words 2, 3; here in fp64. fp32 rounds radius (up
+ * to 6), cosine and sine a few times each: 3 units in the last place of 4 .. 8 are 1.5e-6. */
+static void normals_follow_from_words(void **state) {
+    (void)state;
+    enum { COUNTERS = 20000, FIRST = 4 * 1000 + 3 }; /* across blocks, from the middle of a counter */
+    static float values[4 * COUNTERS];
+    rng_normals(11, 5, FIRST, 4 * COUNTERS, values);
+    for (uint64_t i = 0; i < 4 * COUNTERS; i++) {
+        const uint64_t index = FIRST + i;
+        uint32_t words[4];
+        rng_words(11, 5, index / 4, words);
+        const uint32_t *pair = words + index % 4 / 2 * 2;
+        const float uniform = ((float)(pair[0] >> 8) + 0.5f) * 0x1p-24f;
+        const double radius = sqrt(-2 * log(uniform)), angle = 2 * 3.14159265358979323846 * 0x1p-24 * (pair[1] >> 8);
+        assert_true(fabs(radius * (index % 2 == 0 ? cos(angle) : sin(angle)) - values[i]) < 1.5e-6);
+    }
+}
+
 static void permutation_is_one_to_one(void **state) {
     (void)state;
     for (uint64_t n = 1; n <= 300; n++) {
@@ -133,6 +151,7 @@ int main(void) {
         cmocka_unit_test(words_match_published_vectors),
         cmocka_unit_test(uniform_has_its_moments),
         cmocka_unit_test(normal_has_its_moments),
+        cmocka_unit_test(normals_follow_from_words),
         cmocka_unit_test(permutation_is_one_to_one),
         cmocka_unit_test(large_permutations_have_no_repeats),
         cmocka_unit_test(permutations_differ_by_seed_and_stream),
