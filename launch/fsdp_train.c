@@ -184,6 +184,18 @@ static bool open_metrics(session *s, error *e) {
 
 /* ---- the commands that start ranks ---- */
 
+/* A model folder's faults are found before anything is allocated or written; loading gives the warnings. */
+static bool check_model_folder(const session *s, error *e) {
+    huggingface_reader *reader = NULL;
+    char *warning = NULL;
+    const char *folder = s->config->model.from;
+    const bool good = folder == NULL || huggingface_open(folder, &s->plan->model->list, &reader, &warning, e);
+    if (reader != NULL)
+        huggingface_close(reader);
+    free(warning);
+    return good;
+}
+
 static bool prepare(session *s, error *e) {
     read_settings(s, s->world.size, e);
     if (!world_agree(&s->world, e))
@@ -195,7 +207,8 @@ static bool prepare(session *s, error *e) {
         return false;
     /* Every rank must choose the same level of recomputation, so the tightest machine decides. */
     const int64_t budget = -(int64_t)world_maximum(&s->world, -(double)memory_budget(s->world.local_size));
-    plan_create(s->config, &s->shape, &s->world, s->device, wishes_of(s), budget, &s->plan, e);
+    if (plan_create(s->config, &s->shape, &s->world, s->device, wishes_of(s), budget, &s->plan, e))
+        check_model_folder(s, e);
     if (!world_agree(&s->world, e))
         return false;
     if (s->world.rank == 0) {

@@ -5,7 +5,7 @@
 set -uo pipefail
 set -m # a background job of a script ignores SIGINT otherwise
 # shellcheck source=tests/support/launch.sh
-source support/launch.sh
+source "$(dirname "$0")/support/launch.sh"
 
 "$build/tool_tokens" tokens.bin 97 100000 tokens16
 cat > config.ini << 'END'
