@@ -18,8 +18,9 @@ typedef struct shape {
  * out), Llama (out, in). */
 #define HEAD_SHAPES(rows)                                                                                              \
     {"head, " #rows " rows", rows, 50257, 384, false, true, false, false},                                             \
-    {"head, input gradient", rows, 384, 50257, false, false, false, false},                                            \
-    {"head, weight gradient", 50257, 384, rows, true, false, true, false}
+        {"head, input gradient", rows, 384, 50257, false, false, false, false}, {                                      \
+        "head, weight gradient", 50257, 384, rows, true, false, true, false                                            \
+    }
 
 static const shape shapes[] = {
     {"qkv (in, out)", 1024, 1152, 384, false, false, false, true},

@@ -206,8 +206,8 @@ static void check_problems(const problem *problems, size_t count) {
 
 static void lengths_around_the_edges_of_blocks(void **state) {
     (void)state;
-    static const int64_t lengths[] = {1, 2, 3, 7, 13, 14, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256,
-                                      257, 300};
+    static const int64_t lengths[] = {1,  2,  3,  7,  13,  14,  15,  16,  17,  31,  32,
+                                      33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 300};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         problem p = {.sequences = 1, .length = lengths[i], .heads = 2, .kv_heads = 2, .width = 16, .spread = 1};
         check_problems(&p, 1);
@@ -253,8 +253,10 @@ static void peaked_scores(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lengths_around_the_edges_of_blocks), cmocka_unit_test(heads_of_any_width),
-        cmocka_unit_test(heads_in_groups),                    cmocka_unit_test(long_sequences),
+        cmocka_unit_test(lengths_around_the_edges_of_blocks),
+        cmocka_unit_test(heads_of_any_width),
+        cmocka_unit_test(heads_in_groups),
+        cmocka_unit_test(long_sequences),
         cmocka_unit_test(peaked_scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

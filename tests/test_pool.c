@@ -185,12 +185,9 @@ static void a_core_that_does_not_exist_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_tile_is_executed_once),
-        cmocka_unit_test(jobs_do_not_mix),
-        cmocka_unit_test(sleeping_threads_are_woken),
-        cmocka_unit_test(subnormals_are_flushed_in_every_thread),
-        cmocka_unit_test(threads_are_bound),
-        cmocka_unit_test(a_core_that_does_not_exist_is_refused),
+        cmocka_unit_test(every_tile_is_executed_once), cmocka_unit_test(jobs_do_not_mix),
+        cmocka_unit_test(sleeping_threads_are_woken),  cmocka_unit_test(subnormals_are_flushed_in_every_thread),
+        cmocka_unit_test(threads_are_bound),           cmocka_unit_test(a_core_that_does_not_exist_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

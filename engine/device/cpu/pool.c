@@ -192,8 +192,10 @@ static bool bind_threads(pool *p, const int *cores, error *e) {
     for (int thread = 0; thread < p->threads; thread++) {
         pthread_t id = thread == 0 ? pthread_self() : p->workers[thread - 1].id;
         if (!bind_thread(id, cores[thread]))
-            return error_set_own(e, EXIT_LAUNCH, "cannot bind thread %d of %d to core %d: the core does not exist or "
-                                 "is not allowed to this process", thread + 1, p->threads, cores[thread]);
+            return error_set_own(e, EXIT_LAUNCH,
+                                 "cannot bind thread %d of %d to core %d: the core does not exist or "
+                                 "is not allowed to this process",
+                                 thread + 1, p->threads, cores[thread]);
     }
     return true;
 }

@@ -10,7 +10,8 @@
 #include "engine/device/cpu/kernels/attention_parts.h"
 
 enum { QUERIES = 128, KEYS = 256 }; /* of a block */
-_Static_assert(QUERIES % PANEL == 0 && QUERIES <= (int)DEPTH && KEYS <= (int)DEPTH, "both are inner indices of products");
+_Static_assert(QUERIES % PANEL == 0 && QUERIES <= (int)DEPTH && KEYS <= (int)DEPTH,
+               "both are inner indices of products");
 
 typedef struct backward {
     attention_shape shape;
@@ -21,16 +22,16 @@ typedef struct backward {
 } backward;
 
 typedef struct scratch {
-    float *key_rows, *value_rows;       /* layers of [KEYS][ROW_STRIDE] */
-    float *key_panels;                  /* [KEYS] deep, width columns */
+    float *key_rows, *value_rows;        /* layers of [KEYS][ROW_STRIDE] */
+    float *key_panels;                   /* [KEYS] deep, width columns */
     float *query_columns, *dout_columns; /* layers of QUERIES columns */
-    float *query_panels, *dout_panels;  /* [QUERIES] deep, width columns */
-    float *logsumexp, *delta;           /* [QUERIES] */
-    float *probabilities;               /* [HEIGHT][ROW_STRIDE]: keys x queries */
-    float *dscores;                     /* [KEYS][ROW_STRIDE]: keys x queries */
-    float *dscore_rows;                 /* [QUERIES][ROW_STRIDE]: queries x keys */
-    float *dquery;                      /* [HEIGHT][padded] */
-    float *dkey, *dvalue;               /* [KEYS][padded] */
+    float *query_panels, *dout_panels;   /* [QUERIES] deep, width columns */
+    float *logsumexp, *delta;            /* [QUERIES] */
+    float *probabilities;                /* [HEIGHT][ROW_STRIDE]: keys x queries */
+    float *dscores;                      /* [KEYS][ROW_STRIDE]: keys x queries */
+    float *dscore_rows;                  /* [QUERIES][ROW_STRIDE]: queries x keys */
+    float *dquery;                       /* [HEIGHT][padded] */
+    float *dkey, *dvalue;                /* [KEYS][padded] */
 } scratch;
 
 static scratch divide_scratch(const attention_shape *s, area *from) {
@@ -158,8 +159,7 @@ static void backward_queries(const backward *b, const scratch *w, const place *a
                        panel_stride(at->keys), w->dquery, s->padded, false);
         for (int r = 0; r < group.height; r++) {
             int64_t token = at->sequence * s->length + at->query + group.first + r;
-            write_row(b->dqkv + token * s->row + at->head * s->width, w->dquery + r * s->padded, s->width,
-                      at->key > 0);
+            write_row(b->dqkv + token * s->row + at->head * s->width, w->dquery + r * s->padded, s->width, at->key > 0);
         }
     }
 }

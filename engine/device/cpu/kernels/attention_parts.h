@@ -7,10 +7,10 @@
 #include "engine/device/cpu/kernels/pack.h"
 
 typedef struct attention_shape {
-    int64_t sequences, length;        /* tokens are sequences x length */
-    int64_t heads, kv_heads, width;   /* width of a head */
-    int64_t row;                      /* elements of a token's row of qkv */
-    int64_t padded;                   /* width, up to whole panels: rows of scratch */
+    int64_t sequences, length;      /* tokens are sequences x length */
+    int64_t heads, kv_heads, width; /* width of a head */
+    int64_t row;                    /* elements of a token's row of qkv */
+    int64_t padded;                 /* width, up to whole panels: rows of scratch */
     bool causal;
     float scale;
 } attention_shape;
@@ -65,8 +65,8 @@ static inline void pack_head_rows(const attention_shape *s, const matrix *from, 
 static inline void pack_head_panels(const attention_shape *s, const matrix *from, int64_t i, int64_t columns,
                                     int64_t capacity, float *packed) {
     for (int64_t layer = 0; layer < layers_of(s); layer++)
-        KERNEL(pack_panels)(from, i, columns, layer * DEPTH, layer_depth(s, layer),
-                            packed + layer * panels_layer(s, capacity));
+        KERNEL(pack_panels)
+        (from, i, columns, layer * DEPTH, layer_depth(s, layer), packed + layer * panels_layer(s, capacity));
 }
 
 /* c[height][columns] (+)= rows x panels, whole panels wide. `between`: elements from panel to panel. */
@@ -74,7 +74,7 @@ static inline void multiply_group(int height, int64_t columns, int64_t depth, co
                                   int64_t between, float *c, int64_t stride, bool add) {
     for (int64_t j = 0; j < columns; j += PANEL, panels += between) {
         destination to = {.c = c + j, .stride = stride, .columns = PANEL, .add = add};
-        KERNEL(microkernel)(height, depth, rows, panels, &to);
+        KERNEL(microkernel)(height, depth, rows, panels, &to, NULL);
     }
 }
 

@@ -1,13 +1,17 @@
-#include "engine/device/cpu/kernels.h"
 #include "engine/device/cpu/kernels/microkernel.h"
+#include "engine/device/cpu/kernels.h"
 
-/* The compiler makes one copy per height, so that the sums stay in registers. */
+/* The compiler makes copies per height, so that the sums stay in registers. */
 #define WITH_HEIGHT(height)                                                                                            \
     case height:                                                                                                       \
-        multiply_rows(height, depth, rows, panel, to);                                                                 \
+        if (ahead == NULL)                                                                                             \
+            multiply_rows(height, depth, rows, panel, to, false, NULL);                                                \
+        else                                                                                                           \
+            multiply_rows(height, depth, rows, panel, to, true, ahead);                                                \
         break;
 
-void KERNEL(microkernel)(int height, int64_t depth, const float *rows, const float *panel, const destination *to) {
+void KERNEL(microkernel)(int height, int64_t depth, const float *rows, const float *panel, const destination *to,
+                         const fetch *ahead) {
     switch (height) {
         WITH_HEIGHT(1)
         WITH_HEIGHT(2)

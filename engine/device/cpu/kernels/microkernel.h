@@ -40,6 +40,20 @@ typedef struct destination {
     const float *bias;
 } destination;
 
+/* Cache lines to ask for meanwhile: lines first .. first + count of a matrix whose rows have `per_row` of them. They
+ * are spread over the inner loop: asked for all at once, more than a core can wait for, they would stop it. */
+typedef struct fetch {
+    const float *data;
+    int64_t stride; /* elements from row to row */
+    uint32_t per_row, first, count;
+} fetch;
+
+enum { LINE = 16 }; /* elements of a cache line */
+
+static inline const float *line_address(const fetch *f, uint32_t line) {
+    return f->data + line / f->per_row * f->stride + line % f->per_row * LINE;
+}
+
 static inline __attribute__((always_inline)) void store_whole(int height, vector sum[HEIGHT][2],
                                                               const destination *to) {
     for (int r = 0; r < height; r++) {
@@ -64,15 +78,20 @@ static inline void store_part(int height, vector sum[HEIGHT][2], const destinati
 }
 
 static inline __attribute__((always_inline)) void multiply_rows(int height, int64_t depth, const float *rows,
-                                                                const float *panel, const destination *to) {
+                                                                const float *panel, const destination *to,
+                                                                bool fetching, const fetch *ahead) {
     vector sum[HEIGHT][2];
     for (int r = 0; r < height; r++) {
         sum[r][0] = sum[r][1] = (vector){0};
         __builtin_prefetch(to->c + r * to->stride, 1);
         __builtin_prefetch(to->c + r * to->stride + LANES, 1);
     }
-    for (int64_t k = 0; k < depth; k++) {
+    const uint32_t one = 1 << 16; /* lines are counted in 65536ths */
+    uint32_t line = fetching ? ahead->first * one : 0, rate = fetching ? ahead->count * one / (uint32_t)depth : 0;
+    for (int64_t k = 0; k < depth; k++, line += rate) {
         vector first = vector_load(panel + k * PANEL), second = vector_load(panel + k * PANEL + LANES);
+        if (fetching)
+            __builtin_prefetch(line_address(ahead, line / one), 0, 2); /* gcc drops a function that only does this */
         for (int r = 0; r < height; r++) {
             vector row = vector_set(rows[r * ROW_STRIDE + k]);
             sum[r][0] += row * first;
@@ -85,7 +104,8 @@ static inline __attribute__((always_inline)) void multiply_rows(int height, int6
         store_part(height, sum, to);
 }
 
-/* height: 1 .. HEIGHT; depth: 0 .. DEPTH */
-void KERNEL(microkernel)(int height, int64_t depth, const float *rows, const float *panel, const destination *to);
+/* height: 1 .. HEIGHT; depth: 0 .. DEPTH; ahead: NULL, or fewer than 65536 lines in all (then depth > 0) */
+void KERNEL(microkernel)(int height, int64_t depth, const float *rows, const float *panel, const destination *to,
+                         const fetch *ahead);
 
 #endif

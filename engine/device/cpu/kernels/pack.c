@@ -1,11 +1,8 @@
 #include "engine/device/cpu/kernels/pack.h"
 
-#include "engine/checked.h"
-
 /* Lanes of the lower and of the upper halves of two vectors, taken in turn. */
 #if defined(__AVX512F__)
-#define INTERLEAVE_LOW(a, b)                                                                                           \
-    __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define INTERLEAVE_LOW(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
 #define INTERLEAVE_HIGH(a, b)                                                                                          \
     __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 #elif defined(__AVX2__)

@@ -2,6 +2,7 @@
 #ifndef FSDP_ENGINE_DEVICE_CPU_KERNELS_PACK_H
 #define FSDP_ENGINE_DEVICE_CPU_KERNELS_PACK_H
 
+#include "engine/checked.h"
 #include "engine/device/cpu/kernels.h"
 #include "engine/device/cpu/kernels/microkernel.h"
 
@@ -16,8 +17,8 @@ typedef struct matrix {
 /* Elements (i .. i + rows, k .. k + depth) to packed[rows][ROW_STRIDE]. */
 void KERNEL(pack_rows)(const matrix *from, int64_t i, int64_t rows, int64_t k, int64_t depth, float *packed);
 
-/* The same elements, i now being columns of the product, to packed[panels][depth][PANEL], panels panel_stride(depth) apart;
- * columns that the last panel lacks are zero. */
+/* The same elements, i now being columns of the product, to packed[panels][depth][PANEL], panels panel_stride(depth)
+ * apart; columns that the last panel lacks are zero. */
 void KERNEL(pack_panels)(const matrix *from, int64_t i, int64_t columns, int64_t k, int64_t depth, float *packed);
 
 /* Where a block lies in memory, to be fetched into the cache while the block before it is worked on. */
@@ -32,11 +33,14 @@ static inline region matrix_region(const matrix *of, int64_t i, int64_t count, i
     return (region){of->data + i * of->stride + k, of->stride, count, depth};
 }
 
-/* Asks for one of `parts` parts of the region. */
-static inline void region_prefetch(const region *r, int64_t part, int64_t parts) {
-    for (int64_t i = r->rows * part / parts; i < r->rows * (part + 1) / parts; i++)
-        for (int64_t j = 0; j < r->columns; j += 16)
-            __builtin_prefetch(r->first + i * r->stride + j, 0, 2);
+/* One of `parts` parts of the region; nothing where it is empty. */
+static inline fetch region_part(const region *r, int64_t part, int64_t parts) {
+    int64_t per_row = divide_up(r->columns, LINE), lines = r->rows * per_row, first = lines * part / parts;
+    return (fetch){.data = r->first,
+                   .stride = r->stride,
+                   .per_row = (uint32_t)maximum(1, per_row),
+                   .first = (uint32_t)first,
+                   .count = (uint32_t)(lines * (part + 1) / parts - first)};
 }
 
 #endif
