@@ -9,6 +9,7 @@
 #ifndef FSDP_ENGINE_DEVICE_CPU_KERNELS_MICROKERNEL_H
 #define FSDP_ENGINE_DEVICE_CPU_KERNELS_MICROKERNEL_H
 
+#include "engine/device/cpu/kernels.h"
 #include "engine/device/cpu/kernels/vector_math.h"
 
 #include <stdbool.h>
