@@ -134,10 +134,11 @@ static void backward_keys(const attention_shape *s, const scratch *w, const plac
         memset(w->probabilities + r * ROW_STRIDE, 0, (size_t)unseen * sizeof(float));
         memset(dscores + r * ROW_STRIDE, 0, (size_t)unseen * sizeof(float));
     }
-    int64_t depth = at->queries - from, between = panel_stride(at->queries);
-    multiply_group(group.height, s->padded, depth, w->probabilities + from, w->dout_panels + from * PANEL, between,
+    int64_t start = s->causal ? maximum(0, key - at->query) : 0, depth = at->queries - start;
+    int64_t between = panel_stride(at->queries);
+    multiply_group(group.height, s->padded, depth, w->probabilities + start, w->dout_panels + start * PANEL, between,
                    w->dvalue + group.first * s->padded, s->padded, true);
-    multiply_group(group.height, s->padded, depth, dscores + from, w->query_panels + from * PANEL, between,
+    multiply_group(group.height, s->padded, depth, dscores + start, w->query_panels + start * PANEL, between,
                    w->dkey + group.first * s->padded, s->padded, true);
 }
 

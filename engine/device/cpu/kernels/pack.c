@@ -48,8 +48,15 @@ void KERNEL(pack_rows)(const matrix *from, int64_t i, int64_t rows, int64_t k, i
         transpose(from->data + k * from->stride + i, from->stride, depth, rows, packed, ROW_STRIDE);
         return;
     }
-    for (int64_t r = 0; r < rows; r++)
-        memcpy(packed + r * ROW_STRIDE, from->data + (i + r) * from->stride + k, (size_t)depth * sizeof(float));
+    for (int64_t r = 0; r < rows; r++) {
+        const float *row = from->data + (i + r) * from->stride + k;
+        float *to = packed + r * ROW_STRIDE;
+        int64_t d = 0;
+        for (; d + LANES <= depth; d += LANES)
+            vector_store(to + d, vector_load(row + d));
+        for (; d < depth; d++)
+            to[d] = row[d];
+    }
 }
 
 /* A row of the source at a time, across all panels: the source is read in the order of its addresses. */
