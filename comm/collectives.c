@@ -113,7 +113,7 @@ static void sum_parts(collectives *c, int32_t index) {
         }
     }
     float *output = (float *)(c->arena + o->output) + (o->kind == OPERATION_ALL_REDUCE ? start : 0);
-    transfer_sum(c->pool, c->window, c->parts, o->group_size, output, o->accumulate);
+    transfer_sum(c->pool, c->window, c->parts, o->group_size, o->odd, output, o->accumulate);
 }
 
 /* Pulls the parts of the near members, those after this rank first, so that not all ranks read one rank's memory at

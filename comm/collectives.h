@@ -22,7 +22,8 @@
  * staging buffer exists. Pages of a peer's arena are dropped from this process after use, so that they do not count
  * as its resident memory. Between nodes parts travel as point-to-point messages.
  *
- * Sums run in the order of ranks 0, 1, 2 ... of the group, in fp32: the same bits on every rank and every run.
+ * Sums are fp32: runs of `odd` members of the group are summed left to right, in the order of ranks, and these sums
+ * pairwise (odd == group_size: all left to right). The same bits on every rank and every run.
  *
  * Waiting yields the core (spin briefly, then yield, then sleep in growing steps), so more ranks than cores is an
  * ordinary case. A wait that lasts longer than the time-out, or that finds another rank failed, returns false. */
@@ -43,6 +44,7 @@ typedef struct collective {
     dtype type;            /* fp32; fp64 for all_gather only */
     int64_t count;         /* elements of one rank's part; all_reduce: of the whole tensor */
     int64_t input, output; /* bytes from the arena's start; see above for what may coincide */
+    int odd;               /* sums: see below; group_size is odd times a power of two */
     bool accumulate;       /* reduce_scatter: add to the output */
     const char *name;      /* for messages: "reduce block3, pass 1"; owned by the caller, outlives the collectives */
 } collective;

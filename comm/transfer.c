@@ -12,7 +12,7 @@ enum {
 typedef struct job {
     const window *window;
     const part *parts;
-    int count;
+    int count, odd;
     int64_t tiles_per_part;
     float *out;
     bool accumulate;
@@ -43,21 +43,35 @@ void transfer_copy(pool *p, const window *v, const part *parts, int count) {
         pool_run(p, count * j.tiles_per_part, copy_tile, &j);
 }
 
+static void add(float *sum, const float *more, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        sum[i] += more[i];
+}
+
+/* sum[] = elements first .. first + count of `members` parts from `member` on. As deep as the group has factors of two,
+ * with a block on the stack for each. */
+static void sum_members(const job *j, int member, int members, int64_t first, int64_t count, float *sum) {
+    if (members > j->odd) {
+        float right[BLOCK_ELEMENTS];
+        sum_members(j, member, members / 2, first, count, sum);
+        sum_members(j, member + members / 2, members / 2, first, count, right);
+        add(sum, right, count);
+        return;
+    }
+    memcpy(sum, (const float *)j->parts[member].from + first, (size_t)count * sizeof *sum);
+    for (int k = 1; k < members; k++)
+        add(sum, (const float *)j->parts[member + k].from + first, count);
+}
+
 static void sum_block(const job *j, int64_t first, int64_t count) {
     float sum[BLOCK_ELEMENTS];
-    memcpy(sum, (const float *)j->parts[0].from + first, (size_t)count * sizeof *sum);
-    for (int k = 1; k < j->count; k++) {
-        const float *more = (const float *)j->parts[k].from + first;
-        for (int64_t i = 0; i < count; i++)
-            sum[i] += more[i];
-    }
+    sum_members(j, 0, j->count, first, count, sum);
     float *out = j->out + first;
     if (!j->accumulate) {
         memcpy(out, sum, (size_t)count * sizeof *sum);
         return;
     }
-    for (int64_t i = 0; i < count; i++)
-        out[i] += sum[i];
+    add(out, sum, count);
 }
 
 static void sum_tile(void *context, int64_t tile, int thread) {
@@ -72,8 +86,8 @@ static void sum_tile(void *context, int64_t tile, int thread) {
         drop(j, &j->parts[k], first * (int64_t)sizeof(float), count * (int64_t)sizeof(float));
 }
 
-void transfer_sum(pool *p, const window *v, const part *parts, int count, float *out, bool accumulate) {
-    job j = {.window = v, .parts = parts, .count = count, .out = out, .accumulate = accumulate};
+void transfer_sum(pool *p, const window *v, const part *parts, int count, int odd, float *out, bool accumulate) {
+    job j = {.window = v, .parts = parts, .count = count, .odd = odd, .out = out, .accumulate = accumulate};
     int64_t tiles = divide_up(parts[0].bytes, TILE_BYTES);
     if (tiles > 0)
         pool_run(p, tiles, sum_tile, &j);

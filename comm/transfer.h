@@ -20,8 +20,8 @@ enum { NO_RANK = -1 };
 /* to = from, for each part. */
 void transfer_copy(pool *p, const window *v, const part *parts, int count);
 
-/* out[i] = ((part 0 [i] + part 1 [i]) + part 2 [i]) + ..., then added to out[i] if `accumulate`, fp32. Parts are of the
- * same size, count >= 1; out may be one of them. */
-void transfer_sum(pool *p, const window *v, const part *parts, int count, float *out, bool accumulate);
+/* out[i] = sum over the parts, fp32: runs of `odd` parts left to right, these sums pairwise; then added to out[i] if
+ * `accumulate`. Parts are of the same size, count is odd times a power of two; out may be one of them. */
+void transfer_sum(pool *p, const window *v, const part *parts, int count, int odd, float *out, bool accumulate);
 
 #endif

@@ -67,6 +67,7 @@ static collective *list_collectives(const program *p, const mesh *m, char **name
                           .count = part->bytes / dtype_bytes(part->type),
                           .input = in->address,
                           .output = out->address,
+                          .odd = (int)o->attributes.odd,
                           .accumulate = o->accumulate != 0,
                           .name = names == NULL ? "" : names[*count]};
         choose_group(c, o->attributes.group, m);

@@ -22,6 +22,7 @@ enum config_switch { CONFIG_NO, CONFIG_YES };
 enum config_nonfinite { CONFIG_NONFINITE_STOP, CONFIG_NONFINITE_SKIP };
 enum config_strategy { CONFIG_FULL, CONFIG_GRADIENTS, CONFIG_OPTIMIZER, CONFIG_NONE };
 enum config_reduce_every { CONFIG_EACH, CONFIG_LAST };
+enum config_reduce { CONFIG_FAST, CONFIG_REPRODUCIBLE };
 enum config_device_kind { CONFIG_DEVICE_AUTO, CONFIG_DEVICE_CPU, CONFIG_DEVICE_CUDA };
 enum config_dtype { CONFIG_FP32, CONFIG_BF16 };
 
@@ -65,7 +66,7 @@ typedef struct config_shard {
     int64_t unit;
     int recompute;  /* recompute_policy */
     int64_t memory; /* bytes per rank; 0: auto */
-    int reduce;     /* one is built: fast */
+    int reduce;     /* config_reduce */
     int transport;  /* transport (comm/collectives.h) */
     double timeout;
 } config_shard;

@@ -66,6 +66,12 @@ static bool resolve_group(config *c, int ranks, error *e) {
     return true;
 }
 
+static int64_t odd_part(int64_t n) {
+    while (n % 2 == 0)
+        n /= 2;
+    return n;
+}
+
 static bool resolve_strategy(config *c, int ranks, error *e) {
     config_shard *s = &c->shard;
     const strategy_settings *implied = &strategies[s->strategy];
@@ -73,9 +79,16 @@ static bool resolve_strategy(config *c, int ranks, error *e) {
         return false;
     if (!config_given(c, &s->keep_gathered))
         s->keep_gathered = implied->keep_gathered;
+    const bool reproducible = s->reduce == CONFIG_REPRODUCIBLE;
     if (!config_given(c, &s->reduce_every))
-        s->reduce_every = implied->reduce_every;
-    if (s->group == 1 && ranks > 1 && config_given(c, &s->reduce_every) && s->reduce_every == CONFIG_EACH)
+        s->reduce_every = reproducible ? CONFIG_EACH : implied->reduce_every;
+    if (reproducible && s->reduce_every == CONFIG_LAST)
+        return config_refuse(c, &s->reduce_every, e, "reduce = reproducible reduces each micro-batch");
+    if (reproducible && odd_part(ranks) > 1 && odd_part(ranks / s->group) > 1)
+        return config_refuse(c, &s->group, e,
+                             "with reduce = reproducible the number of groups, %lld, must be a power of two",
+                             (long long)(ranks / s->group));
+    if (!reproducible && s->group == 1 && ranks > 1 && config_given(c, &s->reduce_every) && s->reduce_every == CONFIG_EACH)
         return config_refuse(c, &s->reduce_every, e, "not built yet for shard groups of one rank; built is last");
     return true;
 }

@@ -100,7 +100,7 @@ const config_key config_keys[] = {
      .help = "activations that backward computes again instead of keeping them"},
     {FIELD(shard, memory), .type = CONFIG_INTEGER, .words = "auto", .initial = "auto", FROM(1),
      .help = "bytes per rank that recompute = memory may use"},
-    {FIELD(shard, reduce), .type = CONFIG_WORD, .words = "fast|reproducible", .initial = "fast", .built = "fast",
+    {FIELD(shard, reduce), .type = CONFIG_WORD, .words = "fast|reproducible", .initial = "fast",
      .help = "reproducible: the same bits at 1, 2, 4, 8 ranks"},
     {FIELD(shard, transport), .type = CONFIG_WORD, .words = "auto|window|messages", .initial = "auto",
      .help = "auto: shared memory inside a node, messages between nodes"},

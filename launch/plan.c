@@ -116,6 +116,7 @@ bool plan_create(const config *c, const model_shape *shape, const world *w, devi
                                          .prefetch = (int)c->shard.prefetch,
                                          .keep_gathered = c->shard.keep_gathered == CONFIG_YES,
                                          .reduce_each = c->shard.reduce_every == CONFIG_EACH,
+                                         .reproducible = c->shard.reduce == CONFIG_REPRODUCIBLE,
                                          .optimizer = wishes.train}};
     bool good = !wishes.train || make_training_step(&of, budget, p, e);
     if (good && wishes.validation)

@@ -1,6 +1,7 @@
 #include "shard/schedule.h"
 
 #include "engine/checked.h"
+#include "shard/reducer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ typedef struct scheduler {
     tensor_id *map;              /* [micro tensors]: their tensor in this pass */
     tensor_id *flat_gradient;    /* [units]: in this pass */
     int32_t *last_write;         /* [units]: micro operation that writes the unit's gradient last; NO_OPERATION */
-    int32_t unsummed;            /* unit whose gradient shard is still to be summed over replicas; NO_UNIT */
+    reducer *reducer;
 } scheduler;
 
 static tensor_id named_tensor(scheduler *s, const char *what, int32_t unit, tensor_role role, int64_t elements) {
@@ -145,7 +146,7 @@ static void begin_turn(scheduler *s, int64_t index) {
 /* ---- tensors of a pass ---- */
 
 static bool reduces_each(const scheduler *s) {
-    return s->settings->reduce_each && s->layout->group_size > 1;
+    return s->settings->reproducible || (s->settings->reduce_each && s->layout->group_size > 1);
 }
 
 /* A parameter or its gradient as a view of its unit's flat tensor. */
@@ -171,7 +172,7 @@ static void declare_padding(scheduler *s, int32_t unit, tensor_id flat) {
 
 static tensor_id flat_gradient(scheduler *s, int32_t unit) {
     if (s->flat_gradient[unit] == NO_TENSOR) {
-        const bool final = s->settings->ranks == 1;
+        const bool final = s->settings->ranks == 1 && !reduces_each(s);
         s->flat_gradient[unit] =
             named_tensor(s, final ? "gradient_shard" : "flat_gradient", unit,
                          final ? ROLE_GRADIENT_SHARD : ROLE_FLAT_GRADIENT, s->layout->units[unit].whole);
@@ -252,52 +253,6 @@ static void write_operation(scheduler *s, const operation *micro) {
     program_append(s->p, &o);
 }
 
-static operation reduction(const scheduler *s, operation_kind kind, rank_group group, int32_t unit) {
-    operation o = operation_make(kind, PHASE_BACKWARD, unit);
-    o.stream = STREAM_REDUCE;
-    o.pass = (int32_t)s->pass;
-    o.attributes.group = group;
-    return o;
-}
-
-/* Adds this rank's part of the flat gradient, summed over the shard group, to the gradient shard. */
-static void reduce_in_group(scheduler *s, int32_t unit) {
-    operation o = reduction(s, OPERATION_REDUCE_SCATTER, GROUP_SHARD, unit);
-    o.in[0] = s->flat_gradient[unit];
-    if (s->step->gradient[unit] == NO_TENSOR)
-        s->step->gradient[unit] =
-            named_tensor(s, "gradient_shard", unit, ROLE_GRADIENT_SHARD, s->layout->units[unit].shard);
-    else
-        o.accumulate = 1;
-    o.out[0] = s->step->gradient[unit];
-    program_append(s->p, &o);
-}
-
-/* Sums the gradient shard over the groups that hold the same. */
-static void reduce_over_replicas(scheduler *s, int32_t unit) {
-    if (unit == NO_UNIT)
-        return;
-    operation o = reduction(s, OPERATION_ALL_REDUCE, GROUP_REPLICA, unit);
-    o.in[0] = s->step->gradient[unit];
-    o.out[0] = named_tensor(s, "gradient_shard", unit, ROLE_GRADIENT_SHARD, s->layout->units[unit].shard);
-    s->step->gradient[unit] = o.out[0];
-    program_append(s->p, &o);
-}
-
-/* The unit's flat gradient is complete for this pass. */
-static void reduce(scheduler *s, int32_t unit) {
-    const bool last = s->pass + 1 == s->settings->passes, grouped = s->layout->group_size > 1;
-    if (grouped && (last || reduces_each(s)))
-        reduce_in_group(s, unit);
-    if (!grouped && last)
-        s->step->gradient[unit] = s->flat_gradient[unit];
-    if (!last || s->settings->ranks == s->layout->group_size)
-        return;
-    /* One unit late, when this group's own sum, which it reads, is through. */
-    reduce_over_replicas(s, grouped ? s->unsummed : unit);
-    s->unsummed = grouped ? unit : NO_UNIT;
-}
-
 static void write_pass(scheduler *s, int64_t pass) {
     const int32_t count = s->micro->operation_count;
     begin_pass(s, pass);
@@ -307,8 +262,8 @@ static void write_pass(scheduler *s, int64_t pass) {
             begin_turn(s, next);
         write_operation(s, &s->micro->operations[i]);
         for (int32_t u = 0; u < s->step->units; u++)
-            if (s->last_write[u] == i)
-                reduce(s, u);
+            if (s->last_write[u] == i && (reduces_each(s) || pass + 1 == s->settings->passes))
+                reducer_add(s->reducer, u, pass, s->flat_gradient[u]);
     }
 }
 
@@ -356,9 +311,9 @@ step *shard_schedule(const program *micro, const parameter_list *list, const fla
                    .step = step_create(micro, settings),
                    .map = no_tensors(micro->tensor_count),
                    .flat_gradient = no_tensors(micro->unit_count),
-                   .last_write = memory_allocate((size_t)micro->unit_count, sizeof(int32_t)),
-                   .unsummed = NO_UNIT};
+                   .last_write = memory_allocate((size_t)micro->unit_count, sizeof(int32_t))};
     s.p = s.step->program;
+    s.reducer = reducer_create(s.step, layout, settings->reproducible);
     persistent_tensors(&s);
     find_last_writes(&s);
     contribution_tensor(&s);
@@ -366,7 +321,7 @@ step *shard_schedule(const program *micro, const parameter_list *list, const fla
     share_gathers(&s);
     for (int64_t pass = 0; pass < settings->passes; pass++)
         write_pass(&s, pass);
-    reduce_over_replicas(&s, s.unsummed);
+    reducer_finish(s.reducer);
     free(s.turns);
     free(s.map);
     free(s.flat_gradient);

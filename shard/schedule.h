@@ -2,7 +2,7 @@
  *
  * The micro-batches are unrolled. Before a unit's turn an all-gather makes its flat parameter whole, issued `prefetch`
  * turns ahead; parameters are views of it. Gradients are views of a flat gradient of the same layout; behind the last
- * operation that writes into it a reduction sums it over the ranks. A turn is a run of operations of one unit; a tied
+ * operation that writes into it it is summed over the ranks (shard/reducer.h). A turn is a run of operations of one unit; a tied
  * root stays whole from the embedding to the head. Nothing is freed: a gathered tensor ends with its last reader, and
  * the next turn of its unit gathers anew.
  *
@@ -28,6 +28,7 @@ typedef struct schedule_settings {
     int prefetch;    /* turns that a gather is issued ahead; 0: right before its own */
     bool keep_gathered; /* one gather of a unit a step, whole until its last use */
     bool reduce_each;   /* a reduction each micro-batch, else one at the last */
+    bool reproducible;  /* sums in an order that world sizes share (shard/reducer.h); implies reduce_each */
     bool optimizer;  /* optimizer state lies among the persistent tensors: training, and validation beside it */
 } schedule_settings;
 

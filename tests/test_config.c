@@ -227,8 +227,6 @@ static const bad_config bad_configs[] = {
     {"", "gadget=7", "argument gadget=7: overrides are written section.key=value"},
     {"", "data.train=\"a", "argument data.train=\"a: a double quote is not closed"},
     {"", "train.steps=", "argument train.steps=: [train] steps: no value; accepted is a whole number, 1 to 2147483647"},
-    {"", "shard.reduce=reproducible",
-     "argument shard.reduce=reproducible: [shard] reduce: not built yet; built is fast"},
     /* later work */
     {"[precision]\ncompute = bf16\n", NULL, AT "[precision] compute = bf16: not built yet; built is fp32"},
     {"[precision]\ncommunicate = bf16\n", NULL, AT "[precision] communicate = bf16: not built yet; built is fp32"},
@@ -535,9 +533,24 @@ static const bad_run bad_runs[] = {
     {1, "[shard]\ngroup = 2\n", "config.ini:13: [shard] group = 2: does not divide 1 rank; 1 would do"},
     {4, "[shard]\nstrategy = none\ngroup = 4\n",
      "config.ini:14: [shard] group = 4: strategy = none shards nothing, so a group is one rank"},
+    {2, "[shard]\nreduce = reproducible\nreduce_every = last\n",
+     "config.ini:14: [shard] reduce_every = last: reduce = reproducible reduces each micro-batch"},
     {2, "[shard]\nstrategy = none\nreduce_every = each\n",
      "config.ini:14: [shard] reduce_every = each: not built yet for shard groups of one rank; built is last"},
 };
+
+static void reproducible_groups_are_a_power_of_two(void **state) {
+    (void)state;
+    error e = {0};
+    config *c = read_config(small, "[shard]\nreduce = reproducible\ngroup = 2\n", NULL);
+    resolve(c, NULL, 256);
+    c->train.global_batch = 6;
+    assert_false(config_check(c, 6, &e));
+    assert_string_equal(
+        e.message,
+        "config.ini:14: [shard] group = 2: with reduce = reproducible the number of groups, 3, must be a power of two");
+    config_free(c);
+}
 
 static void mistakes_in_several_keys(void **state) {
     (void)state;
@@ -725,6 +738,7 @@ int main(void) {
         cmocka_unit_test(unknown_presets_are_told_the_known),
         cmocka_unit_test(presets_have_the_published_sizes),
         cmocka_unit_test(mistakes_in_several_keys),
+        cmocka_unit_test(reproducible_groups_are_a_power_of_two),
         cmocka_unit_test(strategies_are_three_settings),
         cmocka_unit_test(other_modules_refuse_by_field),
         cmocka_unit_test(keys_are_all_listed),

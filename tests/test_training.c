@@ -66,7 +66,7 @@ typedef struct strategy {
 
 static const strategy strategies[] = {
     {"full", 1, false, true},      {"gradients", 1, true, true},         {"optimizer", 1, true, false},
-    {"none", 0, true, false},      {"full, reduced last", 1, false, false}, {"hybrid", 2, false, true},
+    {"none", 0, true, false},      {"none, each", 0, true, true},      {"full, reduced last", 1, false, false}, {"hybrid", 2, false, true},
     {"hybrid, kept, reduced last", 2, true, false},
 };
 
@@ -78,7 +78,7 @@ static void compare_ranks(model_family family, bool tied, const int *ranks, int 
         for (size_t k = 0; k < sizeof strategies / sizeof *strategies; k++) {
             const strategy *way = &strategies[k];
             char what[128];
-            if (way->groups > 1 && ranks[i] % way->groups != 0)
+            if ((way->groups > 1 && ranks[i] % way->groups != 0) || (way->groups == 0 && way->reduce_each))
                 continue;
             t.ranks = ranks[i];
             t.group = way->groups == 0 ? 1 : ranks[i] / way->groups;
@@ -142,6 +142,39 @@ static void schedules_keep_bits(void **state) {
     }
 }
 
+static void reproducible_at(model_family family, const int *ranks, int count, int64_t global_batch) {
+    small_training t = alone(family, family == FAMILY_GPT2, global_batch, 1);
+    t.reproducible = true;
+    t.ranks = t.group = ranks[0];
+    const small_result expected = small_training_run(&t);
+    for (int i = 0; i < count; i++)
+        for (size_t k = 0; k < sizeof strategies / sizeof *strategies; k++) {
+            const strategy *way = &strategies[k];
+            char what[128];
+            if (!way->reduce_each || (way->groups > 1 && ranks[i] % way->groups != 0))
+                continue;
+            t.ranks = ranks[i];
+            t.group = way->groups == 0 ? 1 : ranks[i] / way->groups;
+            t.keep_gathered = way->keep_gathered;
+            t.prefetch = i;
+            t.recompute = i % 2 == 0 ? RECOMPUTE_NONE : RECOMPUTE_BLOCK;
+            small_result got = small_training_run(&t);
+            snprintf(what, sizeof what, "reproducible, %s, %d ranks, %s", model_family_name(family), ranks[i],
+                     way->name);
+            assert_same_bits(&got, &expected, what);
+            free(got.weights);
+        }
+    free(expected.weights);
+}
+
+/* World sizes with the same odd part give the same bits, whatever the strategy, prefetch and recomputation. */
+static void reproducible_keeps_bits(void **state) {
+    (void)state;
+    reproducible_at(FAMILY_GPT2, (int[]){1, 2, 4, 8}, 4, 8);
+    reproducible_at(FAMILY_LLAMA, (int[]){1, 2, 4, 8}, 4, 24);
+    reproducible_at(FAMILY_GPT2, (int[]){3, 6, 12}, 3, 24);
+}
+
 /* What is computed again has the bits that it had. */
 static void recomputation_keeps_bits(void **state) {
     (void)state;
@@ -201,6 +234,7 @@ int main(void) {
         cmocka_unit_test(training_learns),     cmocka_unit_test(world_sizes_agree),
         cmocka_unit_test(many_ranks_agree),    cmocka_unit_test(one_token_agrees),
         cmocka_unit_test(schedules_keep_bits), cmocka_unit_test(recomputation_keeps_bits),
+        cmocka_unit_test(reproducible_keeps_bits),
         cmocka_unit_test(units_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

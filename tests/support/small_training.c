@@ -53,6 +53,7 @@ static config config_of(const small_training *t) {
     c.shard.prefetch = t->prefetch;
     c.shard.keep_gathered = t->keep_gathered ? CONFIG_YES : CONFIG_NO;
     c.shard.reduce_every = t->reduce_each ? CONFIG_EACH : CONFIG_LAST;
+    c.shard.reduce = t->reproducible ? CONFIG_REPRODUCIBLE : CONFIG_FAST;
     c.shard.recompute = t->recompute;
     c.shard.memory = t->memory;
     c.shard.unit = t->unit_blocks;

@@ -13,7 +13,7 @@ typedef struct small_training {
     int ranks, group; /* group: ranks in a shard group */
     int threads;      /* of each rank */
     int prefetch;
-    bool keep_gathered, reduce_each;
+    bool keep_gathered, reduce_each, reproducible;
     recompute_policy recompute;
     int64_t memory; /* budget of recompute = memory */
     int64_t unit_blocks, global_batch, micro_batch, sequence;
