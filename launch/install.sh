@@ -3,7 +3,7 @@
 # packages may be named as arguments. Does nothing, quickly, when all is there.
 set -euo pipefail
 
-packages=(build-essential cmake pkg-config openmpi-bin libopenmpi-dev libhwloc-dev libdnnl-dev libjansson-dev
+packages=(build-essential cmake pkg-config openmpi-bin libopenmpi-dev libdnnl-dev libjansson-dev
     libcmocka-dev "$@")
 
 if ! command -v apt-get > /dev/null; then

@@ -9,10 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the OpenMP runtime inside oneDNN, whose own threads are never used. Declared here because compilers keep omp.h
- * in packages of their own. */
-void omp_set_num_threads(int threads);
-
 /* Looks before a thread goes to sleep: some tens of microseconds, about what waking it up costs. Longer would take the
  * core from another rank where ranks outnumber cores. */
 enum { SPINS = 1000 };
@@ -60,11 +56,6 @@ static uint32_t job_of(uint64_t ticket) {
 
 static uint32_t tile_of(uint64_t ticket) {
     return (uint32_t)ticket;
-}
-
-static void prepare_thread(void) {
-    flush_subnormals();
-    omp_set_num_threads(1);
 }
 
 static bool bind_thread(pthread_t thread, int core) {
@@ -123,7 +114,7 @@ static void wait_for_job(pool *p, uint32_t seen) {
 
 static void *worker_main(void *argument) {
     worker *w = argument;
-    prepare_thread();
+    flush_subnormals();
     uint32_t seen = 0;
     while (!atomic_load(&w->pool->stop)) {
         wait_for_job(w->pool, seen);
@@ -208,7 +199,7 @@ bool pool_create(int threads, const int *cores, pool **created, error *e) {
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->news, NULL);
     pthread_cond_init(&p->done, NULL);
-    prepare_thread();
+    flush_subnormals();
     bool fine = true;
     for (int thread = 1; fine && thread < threads; thread++)
         fine = start_worker(p, thread, e);
