@@ -1,6 +1,7 @@
 #include "engine/run.h"
 
 #include "engine/checked.h"
+#include "engine/order.h"
 
 #include <stdlib.h>
 
@@ -8,6 +9,7 @@ struct run {
     const program *p;
     device *d;
     device_memory arena;
+    int32_t *order;        /* [operations]: what is executed first, second, ...; NULL: as listed */
     launch *launches;      /* [operations]; unused for collectives */
     int32_t *collective;   /* [operations]: number among the collectives; -1: none */
     bool *awaited;         /* [operations]: another stream waits for it, so an event is recorded behind it */
@@ -143,6 +145,8 @@ bool run_create(const program *p, world *w, device *d, const device_memory *aren
     *r = (run){.p = p, .d = d, .arena = *arena};
     number_collectives(r);
     find_awaited(r);
+    if (settings->order_seed != 0)
+        r->order = order_pick(p, settings->order_seed);
     make_host_buffers(r);
     make_launches(r);
     int32_t count = 0;
@@ -172,6 +176,7 @@ void run_destroy(run *r) {
     for (int32_t i = 0; i < r->name_count; i++)
         free(r->names[i]);
     free(r->names);
+    free(r->order);
     free(r->launches);
     free(r->collective);
     free(r->awaited);
@@ -209,7 +214,7 @@ static bool execute(run *r, int32_t i, error *e) {
 
 bool run_step(run *r, error *e) {
     for (int32_t i = 0; i < r->p->operation_count; i++)
-        if (!execute(r, i, e))
+        if (!execute(r, r->order == NULL ? i : r->order[i], e))
             return false;
     if (!collectives_finish(r->comm, e))
         return false;

@@ -18,6 +18,7 @@ typedef struct run_settings {
     mesh mesh;
     transport transport;
     double timeout_seconds; /* for one collective */
+    uint64_t order_seed;    /* 0: in the order of the list; else one that streams and waits allow (engine/order.h) */
 } run_settings;
 
 /* Bytes of workspace inside the arena, behind p->arena_bytes, that the program's collectives need. */

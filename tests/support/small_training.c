@@ -142,7 +142,8 @@ static void *rank_main(void *argument) {
           e.message);
     check(device_cpu.allocate(m->device, (size_t)m->plan->arena_bytes, &m->arena, &e), "%s", e.message);
     memset(m->arena.base, 0x7f, m->arena.bytes); /* what is read before it is written shows as an enormous number */
-    const run_settings run_with = plan_run_settings(m->plan, &c);
+    run_settings run_with = plan_run_settings(m->plan, &c);
+    run_with.order_seed = t->order_seed;
     check(run_create(m->plan->train->program, &m->world, m->device, &m->arena, &run_with, &m->train, &e), "%s",
           e.message);
     check(run_create(m->plan->validation->program, &m->world, m->device, &m->arena, &run_with, &m->validation, &e),

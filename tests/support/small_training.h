@@ -15,6 +15,7 @@ typedef struct small_training {
     int prefetch;
     bool keep_gathered, reduce_each, reproducible;
     recompute_policy recompute;
+    uint64_t order_seed; /* as in engine/run.h */
     int64_t memory; /* budget of recompute = memory */
     int64_t unit_blocks, global_batch, micro_batch, sequence;
 } small_training;
