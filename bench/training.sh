@@ -77,8 +77,10 @@ folder = "$folder/out"
 END
 }
 
-best_sgemm() { # GFLOP/s, all cores together
-    "$build/bench_sgemm" --cores "$ranks" | awk '$1 == "best" {print $2}'
+cores=$((ranks < $(nproc) ? ranks : $(nproc))) # that the ranks work on
+
+best_sgemm() { # GFLOP/s, all these cores together
+    "$build/bench_sgemm" --cores "$cores" | awk '$1 == "best" {print $2}'
 }
 
 # Trains; sets first_step (seconds from here to the line that reports step 1).
@@ -121,7 +123,7 @@ report_speed() {
     gflops=$(awk "BEGIN {printf \"%.1f\", $rate * $flops_per_token * 1e-9}")
     ratio=$(awk "BEGIN {s = $before > $after ? $before : $after; printf \"%.3f\", $gflops / s}")
     printf 'step         %.3f s, median of steps 2 to %d: %.0f tokens/s\n' "$seconds" "$steps" "$rate"
-    printf 'sgemm        %s GFLOP/s before, %s after, on %d cores at once\n' "$before" "$after" "$ranks"
+    printf 'sgemm        %s GFLOP/s before, %s after, on %d cores at once\n' "$before" "$after" "$cores"
     printf 'model        %s GFLOP/s: %d FLOPs per token (%d matmul parameters)\n' "$gflops" "$flops_per_token" \
         "$matmul_parameters"
     if [[ -z $bar ]]; then
