@@ -101,7 +101,8 @@ static bool bench_open(bench *b, const options *o, error *e) {
     if (!device_cpu.allocate(b->device, (size_t)b->plan->arena_bytes, &b->arena, e) ||
         !run_create(b->plan->train->program, &b->world, b->device, &b->arena, &settings, &b->run, e))
         return false;
-    weights_initialise(b->plan, b->plan->train, b->run, 1, SEQUENCE);
+    weights_prepare(b->plan, b->plan->train, b->run, SEQUENCE);
+    weights_initialise(b->plan, b->plan->train, b->run, 1);
     fill_batch(b->run);
     return true;
 }

@@ -158,8 +158,10 @@ static bool fill_weights(session *s, error *e) {
     const step *of = s->plan->train != NULL ? s->plan->train : s->plan->validation;
     run *r = s->plan->train != NULL ? s->trainer.train : s->trainer.validation;
     char *warning = NULL;
-    weights_initialise(s->plan, of, r, (uint64_t)s->config->train.seed, s->config->train.sequence);
-    if (s->config->model.from != NULL)
+    weights_prepare(s->plan, of, r, s->config->train.sequence);
+    if (s->config->model.from == NULL)
+        weights_initialise(s->plan, of, r, (uint64_t)s->config->train.seed);
+    else
         weights_load(s->plan, of, r, s->config->model.from, &warning, e);
     warn(s, warning);
     return world_agree(&s->world, e);

@@ -78,11 +78,14 @@ static void zero_state(const step *s, run *r) {
     free(zeros);
 }
 
-void weights_initialise(const plan *p, const step *s, run *r, uint64_t seed, int64_t sequence) {
-    initial_context context = {p->model, seed};
-    error none = {0};
+void weights_prepare(const plan *p, const step *s, run *r, int64_t sequence) {
     zero_state(s, r);
     rope_tables(p, s, r, sequence);
+}
+
+void weights_initialise(const plan *p, const step *s, run *r, uint64_t seed) {
+    initial_context context = {p->model, seed};
+    error none = {0};
     fill_shards(p, s, r, initial_piece, &context, &none);
 }
 

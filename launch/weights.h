@@ -4,8 +4,11 @@
 
 #include "launch/plan.h"
 
-/* Fills this rank's shards with initial values, zeroes the optimizer state and padding, fills the rotary tables. */
-void weights_initialise(const plan *p, const step *s, run *r, uint64_t seed, int64_t sequence);
+/* Zeroes all persistent tensors and fills the rotary tables: before one of the next two. */
+void weights_prepare(const plan *p, const step *s, run *r, int64_t sequence);
+
+/* Fills this rank's shards with initial values. */
+void weights_initialise(const plan *p, const step *s, run *r, uint64_t seed);
 
 /* Fills this rank's shards from a Hugging Face folder, reading only what it owns. `warning`: as huggingface_open. */
 bool weights_load(const plan *p, const step *s, run *r, const char *folder, char **warning, error *e);

@@ -44,6 +44,22 @@ same_bits() { # CASE: one thread and two
     expect "$1: same metrics at 1 and 2 threads" diff <(numbers one) <(numbers out)
 }
 
+reproducible() { # CASE RANKS ...: the same model and metrics at every number of ranks
+    local name=$1 count first=$2
+    shift
+    for count in "$@"; do
+        rm -rf out
+        expect "$name reproducible at $count ranks" train "$count" "$golden/parity.ini" "${settings[@]}" \
+            shard.reduce=reproducible
+        if [[ $count -eq $first ]]; then
+            rm -rf one && mv out one
+            continue
+        fi
+        expect "$name: same model at $first and $count ranks" cmp one/model/model.safetensors out/model/model.safetensors
+        expect "$name: same metrics at $first and $count ranks" diff <(numbers one) <(numbers out)
+    done
+}
+
 while IFS='|' read -r name ranks shape settings; do
     name=${name// /}
     [[ $name != '#'* ]] || continue
@@ -58,6 +74,17 @@ while IFS='|' read -r name ranks shape settings; do
         check "$name" 3 shard.strategy=none
         check "$name" 2 shard.transport=messages
         same_bits "$name"
+        ;;
+    gpt2-untied)
+        check "$name" 5 shard.strategy=gradients shard.recompute=attention
+        check "$name" 4 shard.strategy=optimizer
+        check "$name" 4 shard.group=2 shard.recompute=block
+        reproducible "$name" 1 2 4 8
+        ;;
+    llama-tied)
+        check "$name" 2 shard.strategy=gradients shard.transport=messages
+        check "$name" 3 shard.strategy=optimizer shard.recompute=block
+        reproducible "$name" 3 6
         ;;
     gpt2-wide | llama-scaled)
         check "$name" 1 shard.strategy=none

@@ -148,7 +148,8 @@ static void *rank_main(void *argument) {
           e.message);
     check(run_create(m->plan->validation->program, &m->world, m->device, &m->arena, &run_with, &m->validation, &e),
           "%s", e.message);
-    weights_initialise(m->plan, m->plan->train, m->train, 7, t->sequence);
+    weights_prepare(m->plan, m->plan->train, m->train, t->sequence);
+    weights_initialise(m->plan, m->plan->train, m->train, 7);
     world_barrier(&m->world);
     for (int64_t number = 0; number < SMALL_TRAINING_STEPS; number++)
         step_and_report(m, number);
