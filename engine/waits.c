@@ -2,6 +2,7 @@
 
 #include "engine/checked.h"
 #include "engine/lifetime.h"
+#include "engine/occupancy.h"
 
 #include <stdlib.h>
 
@@ -38,16 +39,14 @@ static void after_all_access(clock *need, const history *h) {
     later(need->released, h->lent);
 }
 
-/* The first access to a storage comes after all that happened to earlier occupants of its bytes. */
-static void after_earlier_occupants(const program *p, const lifetime *lives, const history *histories, tensor_id s,
+/* The first access to a storage comes after all that happened to those whose bytes it takes. */
+static void after_earlier_occupants(const lifetime *lives, const history *histories, occupancy *bytes, tensor_id s,
                                     clock *need) {
-    const int64_t begin = p->tensors[s].address, end = begin + lives[s].bytes;
-    for (tensor_id t = 0; t < p->tensor_count; t++) {
-        if (lives[t].storage != t || t == s || lives[t].last == NO_OPERATION || lives[t].last >= lives[s].first)
-            continue;
-        const int64_t other = p->tensors[t].address;
-        if (other < end && begin < other + lives[t].bytes)
-            after_all_access(need, &histories[t]);
+    int32_t count;
+    const tensor_id *evicted = occupancy_take(bytes, s, &count);
+    for (int32_t k = 0; k < count; k++) {
+        check(lives[evicted[k]].last < lives[s].first, "tensors %d and %d share bytes while both live", evicted[k], s);
+        after_all_access(need, &histories[evicted[k]]);
     }
 }
 
@@ -62,13 +61,13 @@ static void read_needs(const operation *o, const lifetime *lives, const history 
         need->issued_on = h->written[o->stream];
 }
 
-static void write_needs(const program *p, const lifetime *lives, const history *histories, tensor_id t,
-                        int32_t position, clock *need) {
+static void write_needs(const program *p, const lifetime *lives, const history *histories, occupancy *bytes,
+                        tensor_id t, int32_t position, clock *need) {
     if (t == NO_TENSOR)
         return;
     const tensor_id s = lives[t].storage;
     if (lives[s].first == position && !p->tensors[s].persistent)
-        after_earlier_occupants(p, lives, histories, s, need);
+        after_earlier_occupants(lives, histories, bytes, s, need);
     after_all_access(need, &histories[s]);
 }
 
@@ -133,6 +132,7 @@ void waits_derive(program *p) {
     lifetime *lives = lifetimes_of(p);
     history *histories = memory_allocate((size_t)p->tensor_count, sizeof *histories);
     clock *at_start = memory_allocate((size_t)p->operation_count, sizeof *at_start);
+    occupancy *bytes = occupancy_create(p, lives);
     clock known[STREAM_COUNT];
     for (int s = 0; s < STREAM_COUNT; s++) {
         clear(known[s].done);
@@ -151,8 +151,8 @@ void waits_derive(program *p) {
         for (int k = 0; k < OPERATION_INPUTS; k++)
             read_needs(o, lives, histories, o->in[k], &need);
         for (int k = 0; k < OPERATION_OUTPUTS; k++)
-            write_needs(p, lives, histories, o->out[k], i, &need);
-        write_needs(p, lives, histories, o->workspace, i, &need);
+            write_needs(p, lives, histories, bytes, o->out[k], i, &need);
+        write_needs(p, lives, histories, bytes, o->workspace, i, &need);
         settle(o, &need, &known[o->stream], at_start);
         at_start[i] = known[o->stream];
         at_start[i].done[o->stream] = i; /* whoever waits for i knows that its stream got this far */
@@ -162,6 +162,7 @@ void waits_derive(program *p) {
             record_write(lives, histories, o->out[k], o, i);
         record_write(lives, histories, o->workspace, o, i);
     }
+    occupancy_destroy(bytes);
     free(at_start);
     free(histories);
     free(lives);
