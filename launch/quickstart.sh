@@ -62,17 +62,19 @@ show() {
         printf "==> Validation loss %.4f: %.2f bits per character of text it has not seen\n", loss, loss / log(2)
     }'
     say 'It writes, after "In the beginning":'
-    build/fsdp_sample --model "$model" --prompt "In the beginning" --tokens 400 --temperature 0.7 --seed 1
+    build/fsdp_sample --model "$model" --prompt "In the beginning" --tokens 400 --temperature 0.5
     echo
     say "The model is a Hugging Face folder: $model"
+    echo
+    echo "Next:"
+    if [[ $EUID -eq 0 ]]; then
+        echo "    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1     so that mpirun runs as root"
+    fi
     cat << END
-
-Next:
-    build/fsdp_sample --model $model --prompt "And the king said" --tokens 300
-    build/fsdp_train $config --plan --ranks 8      what 8 ranks would hold and do, without running
-    mpirun -np 2 build/fsdp_train $config data.train=your.txt output.folder=out/yours train.steps=500
-    launch/configs/                                 configs to copy
-    python3 -c 'import transformers; print(transformers.AutoModelForCausalLM.from_pretrained("$model"))'
+    build/fsdp_sample --model $model --prompt "And the king said" --temperature 0.7 --seed 2
+    build/fsdp_train $config --plan --ranks 8     what 8 ranks would hold and do; runs nothing
+    mpirun -np 2 --bind-to none build/fsdp_train $config data.train=TEXT output.folder=out/mine
+    ls launch/configs     configs to copy; build/fsdp_train --keys explains every key
 END
 }
 
