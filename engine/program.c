@@ -1,6 +1,7 @@
 #include "engine/program.h"
 
 #include "engine/checked.h"
+#include "engine/error.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +105,9 @@ tensor_id program_base(const program *p, tensor_id t) {
 void program_padding(program *p, tensor_id t, int64_t offset, int64_t bytes) {
     if (bytes == 0)
         return;
+    const padding *last = p->padding_count > 0 ? &p->padding[p->padding_count - 1] : NULL;
+    check(last == NULL || last->tensor < t || (last->tensor == t && last->offset + last->bytes <= offset),
+          "padding of %s is out of order", p->tensors[t].name);
     p->padding = reserve(p->padding, p->padding_count, &p->padding_capacity, sizeof *p->padding);
     p->padding[p->padding_count++] = (padding){t, offset, bytes};
 }

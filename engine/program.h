@@ -105,7 +105,7 @@ typedef struct program {
     int32_t tensor_count, tensor_capacity;
     operation *operations;
     int32_t operation_count, operation_capacity;
-    padding *padding; /* in ascending order within a tensor */
+    padding *padding; /* a tensor's lies together, in ascending order */
     int32_t padding_count, padding_capacity;
     char **unit_names;
     int32_t unit_count;
@@ -130,7 +130,8 @@ tensor_id program_view(program *p, const char *name, tensor_id of, int64_t offse
 /* The tensor whose bytes this one lives in: itself or its base. */
 tensor_id program_base(const program *p, tensor_id t);
 
-/* Declares bytes of a tensor as padding, in ascending order. No bytes: no padding. */
+/* Declares bytes of a tensor as padding: in ascending order, all of a tensor before that of the next one. No bytes: no
+ * padding. */
 void program_padding(program *p, tensor_id t, int64_t offset, int64_t bytes);
 
 /* An operation of this kind with no operands, on the compute stream. */

@@ -6,35 +6,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Adds (sign 1) or takes away (sign -1) the storages whose first or last access is at `position`. */
-static void change_live(const program *p, const lifetime *lives, int32_t position, int sign, memory_profile *now) {
-    for (tensor_id t = 0; t < p->tensor_count; t++) {
-        const bool moves = sign > 0 ? lives[t].first == position : lives[t].last == position;
-        if (lives[t].storage != t || p->tensors[t].persistent || !moves)
-            continue;
-        now->bytes[p->tensors[t].role] += sign * lives[t].bytes;
-        now->live += sign * lives[t].bytes;
+static bool comes_and_goes(const program *p, const lifetime *lives, tensor_id t) {
+    return lives[t].storage == t && !p->tensors[t].persistent && lives[t].first != NO_OPERATION;
+}
+
+/* The first operation at which the most bytes live; NO_OPERATION when nothing comes and goes. */
+static int32_t peak_of(const program *p, const lifetime *lives) {
+    int64_t *change = memory_allocate((size_t)p->operation_count + 1, sizeof *change), live = 0, most = 0;
+    int32_t peak = NO_OPERATION;
+    for (tensor_id t = 0; t < p->tensor_count; t++)
+        if (comes_and_goes(p, lives, t)) {
+            change[lives[t].first] += lives[t].bytes;
+            change[lives[t].last + 1] -= lives[t].bytes;
+        }
+    for (int32_t i = 0; i < p->operation_count; i++) {
+        live += change[i];
+        if (live > most)
+            peak = i;
+        most = maximum(most, live);
     }
+    free(change);
+    return peak;
 }
 
 memory_profile program_memory(const program *p) {
-    memory_profile now = {.operation = NO_OPERATION};
     lifetime *lives = lifetimes_of(p);
-    for (tensor_id t = 0; t < p->tensor_count; t++)
-        if (p->tensors[t].persistent && p->tensors[t].base == NO_TENSOR) {
-            now.bytes[p->tensors[t].role] += p->tensors[t].bytes;
-            now.live += p->tensors[t].bytes;
-        }
-    memory_profile peak = now;
-    for (int32_t i = 0; i < p->operation_count; i++) {
-        change_live(p, lives, i, 1, &now);
-        now.operation = i;
-        if (now.live > peak.live)
-            peak = now;
-        change_live(p, lives, i, -1, &now);
+    memory_profile m = {.operation = peak_of(p, lives)};
+    for (tensor_id t = 0; t < p->tensor_count; t++) {
+        const bool lives_then =
+            comes_and_goes(p, lives, t) && lives[t].first <= m.operation && m.operation <= lives[t].last;
+        if (!lives_then && !(p->tensors[t].persistent && p->tensors[t].base == NO_TENSOR))
+            continue;
+        m.bytes[p->tensors[t].role] += lives[t].bytes;
+        m.live += lives[t].bytes;
     }
     free(lives);
-    return peak;
+    return m;
 }
 
 static void print_tensor(const program *p, tensor_id id, FILE *to) {

@@ -16,6 +16,7 @@ typedef struct verifier {
     const program *p;
     byte_map *bytes;
     knowledge *at_start;             /* [operations]: of the round under way */
+    int32_t *first_hole;             /* [tensors]: in the padding list; -1: none */
     knowledge stream[STREAM_COUNT];  /* what the next operation of a stream knows from the one before it */
     int64_t round_start;
     error *e;
@@ -137,15 +138,20 @@ static bool write_bytes(verifier *v, int32_t i, tensor_id t, const knowledge *k,
     return true;
 }
 
+static bool is_hole_of(const program *p, int32_t hole, tensor_id t) {
+    return hole < p->padding_count && p->padding[hole].tensor == t;
+}
+
 /* Reads a tensor but for its declared padding, which nothing gives a value. */
 static bool read_tensor(verifier *v, int32_t i, tensor_id t, const knowledge *k) {
     const tensor *x = &v->p->tensors[t];
+    const tensor_id storage = base_of(v->p, t);
     const int64_t base = x->address - x->offset;
     int64_t begin = x->address, end = x->address + x->bytes;
-    for (int32_t h = 0; h < v->p->padding_count && begin < end; h++) {
+    for (int32_t h = v->first_hole[storage]; h >= 0 && is_hole_of(v->p, h, storage) && begin < end; h++) {
         const padding *hole = &v->p->padding[h];
         const int64_t from = base + hole->offset, to = from + hole->bytes;
-        if (hole->tensor != base_of(v->p, t) || to <= begin || from >= end)
+        if (to <= begin || from >= end)
             continue;
         if (from > begin && !read_bytes(v, i, t, k, begin, from))
             return false;
@@ -194,9 +200,20 @@ static void begin(verifier *v) {
     }
 }
 
+/* Where each tensor's padding starts in the list; a tensor's padding is declared in one go. */
+static int32_t *first_holes(const program *p) {
+    int32_t *first = memory_allocate((size_t)p->tensor_count, sizeof *first);
+    for (tensor_id t = 0; t < p->tensor_count; t++)
+        first[t] = -1;
+    for (int32_t h = p->padding_count - 1; h >= 0; h--)
+        first[p->padding[h].tensor] = h;
+    return first;
+}
+
 bool verify(const program *p, error *e) {
     verifier v = {.p = p, .e = e, .bytes = byte_map_create(p->arena_bytes)};
     v.at_start = memory_allocate((size_t)p->operation_count, sizeof *v.at_start);
+    v.first_hole = first_holes(p);
     begin(&v);
     bool good = true;
     for (int round = 0; round < 2 && good; round++) {
@@ -205,6 +222,7 @@ bool verify(const program *p, error *e) {
         join(&v);
     }
     free(v.at_start);
+    free(v.first_hole);
     byte_map_destroy(v.bytes);
     return good;
 }

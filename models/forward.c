@@ -21,28 +21,35 @@ typedef struct writer {
     char prefix[32];       /* of tensor names: "block3" */
     tensor_id cosine, sine;
     tensor_id targets, scalars;
+    tensor_id *parameters; /* [list]: their tensors; NO_TENSOR until used */
+    int32_t found;         /* parameter that was looked up last */
 } writer;
 
 static tensor_id parameter_tensor(writer *w, int32_t index) {
     const parameter *declared = &w->m->list.items[index];
-    for (tensor_id t = 0; t < w->p->tensor_count; t++) /* a tied table is used twice */
-        if (w->p->tensors[t].parameter == index)
-            return t;
+    if (w->parameters[index] != NO_TENSOR) /* a tied table is used twice */
+        return w->parameters[index];
     tensor_id t = program_tensor(w->p, declared->name, ROLE_PARAMETER, DTYPE_F32, declared->dimensions, declared->shape);
     w->p->tensors[t].unit = declared->unit;
     w->p->tensors[t].parameter = index;
-    return t;
+    return w->parameters[index] = t;
 }
 
-/* The parameter of this name, which must be declared. */
-static tensor_id named(writer *w, const char *name) {
+/* The parameter of this name, which must be declared. They are used about as they are declared, so the search starts
+ * where the last one ended. */
+static int32_t find_parameter(writer *w, const char *name) {
     char *full = memory_format("%s.%s", w->prefix, name);
-    for (int32_t i = 0; i < w->m->list.count; i++)
-        if (strcmp(w->m->list.items[i].name, full) == 0) {
-            free(full);
-            return parameter_tensor(w, i);
-        }
-    check(false, "the model has no parameter %s", full);
+    const int32_t start = w->found, count = w->m->list.count;
+    while (strcmp(w->m->list.items[w->found].name, full) != 0) {
+        w->found = (w->found + 1) % count;
+        check(w->found != start, "the model has no parameter %s", full);
+    }
+    free(full);
+    return w->found;
+}
+
+static tensor_id named(writer *w, const char *name) {
+    return parameter_tensor(w, find_parameter(w, name));
 }
 
 static tensor_id activation(writer *w, const char *name, int64_t rows, int64_t columns) {
@@ -241,14 +248,10 @@ static void set_unit(writer *w, int32_t unit, const char *prefix) {
     snprintf(w->prefix, sizeof w->prefix, "%s", prefix);
 }
 
-static int32_t block_unit(const model *m, int64_t index) {
-    char *name = memory_format("block%lld.norm1.weight", (long long)index);
-    int32_t unit = NO_UNIT;
-    for (int32_t i = 0; i < m->list.count && unit == NO_UNIT; i++)
-        if (strcmp(m->list.items[i].name, name) == 0)
-            unit = m->list.items[i].unit;
-    free(name);
-    return unit;
+static void set_block(writer *w, int64_t index) {
+    snprintf(w->prefix, sizeof w->prefix, "block%lld", (long long)index);
+    w->block = (int32_t)index;
+    w->unit = w->m->list.items[find_parameter(w, "norm1.weight")].unit;
 }
 
 static void rope_tables(writer *w) {
@@ -263,7 +266,10 @@ program *model_forward(const model *m, int64_t sequences, int64_t sequence, head
                 .m = m,
                 .tokens = must_multiply(sequences, sequence),
                 .sequence = sequence,
-                .block = -1};
+                .block = -1,
+                .parameters = memory_allocate((size_t)m->list.count, sizeof(tensor_id))};
+    for (int32_t i = 0; i < m->list.count; i++)
+        w.parameters[i] = NO_TENSOR;
     set_unit(&w, 0, "embedding");
     if (m->shape.family == FAMILY_LLAMA)
         rope_tables(&w);
@@ -274,10 +280,7 @@ program *model_forward(const model *m, int64_t sequences, int64_t sequence, head
     }
     tensor_id branch = embedding(&w, tokens), residual = NO_TENSOR;
     for (int64_t i = 0; i < m->shape.layers; i++) {
-        char prefix[32];
-        snprintf(prefix, sizeof prefix, "block%lld", (long long)i);
-        set_unit(&w, block_unit(m, i), prefix);
-        w.block = (int32_t)i;
+        set_block(&w, i);
         branch = block(&w, branch, &residual);
     }
     w.block = -1;
@@ -288,5 +291,6 @@ program *model_forward(const model *m, int64_t sequences, int64_t sequence, head
         loss_head(&w, x);
     else
         logits_of(&w, x, head_weight(&w), NO_CHUNK);
+    free(w.parameters);
     return w.p;
 }

@@ -15,13 +15,12 @@ static int64_t granule_for(int64_t elements) {
     return granule;
 }
 
+/* The list is sorted by unit: a unit's parameters start where those of the unit before it end. */
 static void lay_out(flat_layout *l, const parameter_list *list, int32_t unit) {
     flat_unit *u = &l->units[unit];
-    for (int32_t i = 0; i < list->count; i++) {
-        if (list->items[i].unit != unit)
-            continue;
-        if (u->parameters++ == 0)
-            u->first_parameter = i;
+    u->first_parameter = unit > 0 ? l->units[unit - 1].first_parameter + l->units[unit - 1].parameters : 0;
+    for (int32_t i = u->first_parameter; i < list->count && list->items[i].unit == unit; i++) {
+        u->parameters++;
         l->offsets[i] = round_up(u->elements, PARAMETER_ALIGNMENT);
         u->elements = l->offsets[i] + parameter_elements(&list->items[i]);
     }

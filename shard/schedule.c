@@ -1,6 +1,7 @@
 #include "shard/schedule.h"
 
 #include "engine/checked.h"
+#include "engine/error.h"
 #include "shard/reducer.h"
 
 #include <stdlib.h>
@@ -181,12 +182,20 @@ static tensor_id flat_gradient(scheduler *s, int32_t unit) {
     return s->flat_gradient[unit];
 }
 
+/* A view of what the turn gathered, one for all its readers. */
+static tensor_id parameter_view(scheduler *s, tensor_id t) {
+    const tensor_id whole = s->turns[s->turns[s->current].same_as].whole;
+    if (s->map[t] == NO_TENSOR || program_base(s->p, s->map[t]) != whole)
+        s->map[t] = view_in_flat(s, whole, &s->micro->tensors[t]);
+    return s->map[t];
+}
+
 static tensor_id mapped(scheduler *s, tensor_id t) {
     if (t == NO_TENSOR)
         return NO_TENSOR;
     const tensor *x = &s->micro->tensors[t];
     if (x->role == ROLE_PARAMETER)
-        return view_in_flat(s, s->turns[s->turns[s->current].same_as].whole, x);
+        return parameter_view(s, t);
     if (s->map[t] != NO_TENSOR)
         return s->map[t];
     if (x->role == ROLE_GRADIENT)
@@ -261,9 +270,9 @@ static void write_pass(scheduler *s, int64_t pass) {
         if (next < s->turn_count && s->turns[next].first == pass * count + i)
             begin_turn(s, next);
         write_operation(s, &s->micro->operations[i]);
-        for (int32_t u = 0; u < s->step->units; u++)
-            if (s->last_write[u] == i && (reduces_each(s) || pass + 1 == s->settings->passes))
-                reducer_add(s->reducer, u, pass, s->flat_gradient[u]);
+        const int32_t u = s->micro->operations[i].unit;
+        if (u != NO_UNIT && s->last_write[u] == i && (reduces_each(s) || pass + 1 == s->settings->passes))
+            reducer_add(s->reducer, u, pass, s->flat_gradient[u]);
     }
 }
 
@@ -272,9 +281,11 @@ static void find_last_writes(scheduler *s) {
         s->last_write[u] = NO_OPERATION;
     for (int32_t i = 0; i < s->micro->operation_count; i++)
         for (int k = 0; k < OPERATION_OUTPUTS; k++) {
-            const tensor_id t = s->micro->operations[i].out[k];
-            if (t != NO_TENSOR && s->micro->tensors[t].role == ROLE_GRADIENT)
-                s->last_write[s->micro->tensors[t].unit] = i;
+            const operation *o = &s->micro->operations[i];
+            if (o->out[k] == NO_TENSOR || s->micro->tensors[o->out[k]].role != ROLE_GRADIENT)
+                continue;
+            check(s->micro->tensors[o->out[k]].unit == o->unit, "operation %d writes another unit's gradient", i);
+            s->last_write[o->unit] = i;
         }
 }
 
