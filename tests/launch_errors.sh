@@ -51,7 +51,7 @@ only_message() { # TEXT: what the program says on standard error, beside warning
 }
 
 codes_are() { # CODE: on every rank that got to tell
-    [[ -s codes && $(sort -u codes) == "$1" ]] || { echo "exit codes" $(cat codes); return 1; }
+    [[ -s codes && $(sort -u codes) == "$1" ]] || { echo "exit codes $(sort -u codes)"; return 1; }
 }
 
 refused_at() { # RANKS CODE TEXT ARGUMENT ...

@@ -14,12 +14,12 @@
 #include <string.h>
 
 /* Relative differences. PyTorch's own fp32 against the same reference: loss 2e-7, norm 1e-6 (4e-4 where it sums the
- * squares of a vocabulary of 50257 in fp32; here sums are fp64), all weights together 6e-7, one tensor 3e-6. The last
- * depends on the order of sums: AdamW magnifies the rounding of elements whose gradient is near its epsilon. */
-static const double tolerance_loss = 1e-6;
-static const double tolerance_norm = 1e-5;
-static const double tolerance_tensor = 2e-5;
-static const double tolerance_weights = 3e-6;
+ * squares of a vocabulary of 50257 in fp32; here sums are fp64), one tensor 4e-7, all weights together 3e-7. Room for
+ * other orders of sums: AdamW magnifies the rounding of an element whose gradient is near its epsilon. */
+static const double tolerance_loss = 5e-7;
+static const double tolerance_norm = 5e-6;
+static const double tolerance_tensor = 5e-6;
+static const double tolerance_weights = 1e-6;
 
 _Noreturn static void fail(const char *what, const char *where) {
     fprintf(stderr, "tool_compare: %s: %s\n", where, what);
