@@ -66,24 +66,83 @@ lifetime *lifetimes_of(const program *p) {
     return lives;
 }
 
-/* Position of the last compute operation of the unit whose turn comes after `position`. */
-static int32_t end_of_next_turn(const program *p, int32_t position) {
-    int32_t end = position, turn = NO_OPERATION;
-    for (int32_t i = position + 1; i < p->operation_count; i++) {
+bool *units_outside_blocks(const program *p) {
+    bool *outside = memory_allocate((size_t)p->unit_count, sizeof *outside);
+    for (int32_t u = 0; u < p->unit_count; u++)
+        outside[u] = true;
+    for (int32_t i = 0; i < p->operation_count; i++)
+        if (p->operations[i].kind == OPERATION_ATTENTION)
+            outside[p->operations[i].unit] = false;
+    return outside;
+}
+
+/* ---- holding what is being reduced ---- */
+
+/* A device computes about 2,000 FLOPs while a byte is reduced (600 TFLOP/s, 300 GB/s). */
+enum { FLOPS_PER_REDUCED_BYTE = 2000, TURNS_HELD_MOST = 4 };
+
+/* A run of compute operations of one unit and pass. */
+typedef struct turn {
+    int32_t first, last; /* positions of its first and last operation */
+    int32_t unit, pass;
+    double flops;
+} turn;
+
+/* The turns of forward and backward in the order of the list; freed by the caller. */
+static turn *turns_of(const program *p, int32_t *count) {
+    turn *turns = memory_allocate((size_t)p->operation_count, sizeof *turns);
+    *count = 0;
+    for (int32_t i = 0; i < p->operation_count; i++) {
         const operation *o = &p->operations[i];
         if (o->stream != STREAM_COMPUTE || o->phase == PHASE_UPDATE)
             continue;
-        if (turn == NO_OPERATION)
-            turn = i;
-        if (o->unit != p->operations[turn].unit || o->pass != p->operations[turn].pass)
-            break;
-        end = i;
+        if (*count == 0 || turns[*count - 1].unit != o->unit || turns[*count - 1].pass != o->pass)
+            turns[(*count)++] = (turn){.first = i, .unit = o->unit, .pass = o->pass};
+        const launch l = program_launch(p, o, NULL);
+        turns[*count - 1].last = i;
+        turns[*count - 1].flops += operation_flops(&l);
+    }
+    return turns;
+}
+
+static int32_t first_turn_behind(const turn *turns, int32_t count, int32_t position) {
+    int32_t low = 0, high = count;
+    while (low < high) {
+        const int32_t middle = low + (high - low) / 2;
+        if (turns[middle].first <= position)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Until when what the reduction at `position` accesses is held. */
+static int32_t end_of_hold(const program *p, const turn *turns, int32_t count, int32_t position, bool root) {
+    const operation *o = &p->operations[position];
+    const double wanted = root ? 2.0 * FLOPS_PER_REDUCED_BYTE * (double)p->tensors[o->in[0]].bytes : 0;
+    const int32_t next = first_turn_behind(turns, count, position);
+    const int32_t behind = (int32_t)minimum(count, next + TURNS_HELD_MOST);
+    double flops = 0;
+    int32_t end = position;
+    for (int32_t t = next; t < behind && (t == next || flops < wanted); t++) {
+        flops += turns[t].flops;
+        end = turns[t].last;
     }
     return end;
 }
 
 void lifetimes_hold_reductions(const program *p, lifetime *lives) {
-    for (tensor_id t = 0; t < p->tensor_count; t++)
-        if (lives[t].last != NO_OPERATION && p->operations[lives[t].last].stream == STREAM_REDUCE)
-            lives[t].last = end_of_next_turn(p, lives[t].last);
+    int32_t count;
+    turn *turns = turns_of(p, &count);
+    bool *outside = units_outside_blocks(p);
+    for (tensor_id t = 0; t < p->tensor_count; t++) {
+        const int32_t last = lives[t].last;
+        if (last == NO_OPERATION || p->operations[last].stream != STREAM_REDUCE)
+            continue;
+        const int32_t unit = p->operations[last].unit;
+        lives[t].last = end_of_hold(p, turns, count, last, unit != NO_UNIT && outside[unit]);
+    }
+    free(outside);
+    free(turns);
 }

@@ -1,9 +1,8 @@
 /* Gives every tensor its bytes in one arena, before launch and exact to the byte.
  *
  * Persistent tensors lie first, in the order of their creation, so that two programs over the same persistent tensors
- * agree on them. The others are packed by lifetime: first fit at the lowest offset, by decreasing size, then repaired
- * (what ends above the bound moves to the front of the order) and, if that is not enough, from orders shuffled by a
- * fixed seed. Tries are counted, never timed: every rank and every run gets the same offsets. */
+ * agree on them. The others are packed by the times in which they live (engine/lifetime.h, engine/pack.h). The same
+ * program gets the same offsets on every rank and in every run. */
 #ifndef FSDP_ENGINE_PLACE_H
 #define FSDP_ENGINE_PLACE_H
 
@@ -17,7 +16,11 @@ void place_workspaces(program *p, device *d);
 /* Sets the address of every tensor, arena_bytes and persistent_bytes. */
 void place(program *p);
 
-/* The largest sum of live bytes (aligned, persistent ones included): no packing needs less. */
-int64_t place_bound(const program *p);
+/* The largest sums of live bytes (aligned, persistent ones included), after place: no packing needs less. */
+typedef struct place_bounds {
+    int64_t listed; /* when nothing lives longer than from its first to its last access in the list */
+    int64_t held;   /* when what is being reduced is held for longer (lifetimes_hold_reductions), as place does */
+} place_bounds;
+place_bounds place_bounds_of(const program *p);
 
 #endif

@@ -53,8 +53,11 @@ static void print_memory(const plan *p, FILE *to) {
     for (int role = 0; role < ROLE_COUNT; role++)
         if (m.bytes[role] > 0)
             fprintf(to, "             %-20s %12.3f MB\n", tensor_role_name((tensor_role)role), megabytes(m.bytes[role]));
-    fprintf(to, "             %-20s %12.3f MB  (%lld bytes; lower bound %.3f MB)\n", "arena",
-            megabytes(p->arena_bytes), (long long)p->arena_bytes, megabytes(place_bound(x)));
+    const place_bounds bounds = place_bounds_of(x);
+    fprintf(to, "             %-20s %12.3f MB  (%lld bytes)\n", "arena", megabytes(p->arena_bytes),
+            (long long)p->arena_bytes);
+    fprintf(to, "             %-20s %12.3f MB  live at once; %.3f MB with what is being reduced held for a while\n",
+            "lower bound", megabytes(bounds.listed), megabytes(bounds.held));
     print_peak(x, &m, to);
 }
 

@@ -226,7 +226,7 @@ static void place_comes_near_the_bound(void **state) {
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
         const small_program job = SMALL_PROGRAM(*preset_shape(presets[i]), 8, 8, 1, 1, 1, 1024, 1, false, false, RECOMPUTE_NONE);
         step *s = small_program_build(&job);
-        const int64_t bound = place_bound(s->program) - s->program->persistent_bytes;
+        const int64_t bound = place_bounds_of(s->program).held - s->program->persistent_bytes;
         const int64_t used = s->program->arena_bytes - s->program->persistent_bytes;
         print_message("%s: %.1f MB placed, %.2f %% above live bytes\n", names[i], (double)used / 1e6,
                       100 * ((double)used / (double)bound - 1));
