@@ -46,11 +46,12 @@ train() {
         return
     fi
     say "Training on 2 processes, as $config says"
-    # Open MPI refuses root unless told twice, and kills a second after Ctrl-C unless given time to save.
+    # Open MPI refuses root unless told twice. After Ctrl-C it waits this many seconds, tells the ranks, and waits as
+    # long again, whether or not they have ended, before it kills them: time to save, yet not long.
     if [[ $EUID -eq 0 ]]; then
         export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     fi
-    export OMPI_MCA_odls_base_sigkill_timeout=60
+    export OMPI_MCA_odls_base_sigkill_timeout=5
     # --oversubscribe only matters where there is a single core.
     mpirun -np 2 --bind-to none --oversubscribe build/fsdp_train "$config" < /dev/null
 }

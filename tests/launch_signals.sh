@@ -111,6 +111,13 @@ saves_and_goes_on 3
 stops_in_order TERM 3 any # the launcher's own code
 stops_in_order INT 2 any
 
+# A signal to one rank itself reaches all by the end of the step, without the launcher's waits.
+start 3
+kill -TERM "$(ranks_of_job | awk '{ print $3 }')"
+expect "SIGTERM to one rank ends the job" ended any
+expect "SIGTERM to one rank: reason" end_event signal
+expect "SIGTERM to one rank: the model loads" loads
+
 start 3
 kill -KILL "$(ranks_of_job | awk '{ print $2 }')"
 expect "a killed rank ends the job" ended any
