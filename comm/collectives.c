@@ -33,7 +33,8 @@ struct collectives {
     messages *messages; /* NULL: all ranks are near */
     collective *list;
     int32_t count;
-    stage *stages; /* [count] */
+    stage *stages;   /* [count] */
+    double *done_at; /* [count] */
     int64_t step;  /* from 1: marks in shared memory start as 0 */
     /* The collectives of a stream before these numbers are done, and released. */
     int32_t done_before[COLLECTIVE_STREAMS], released_before[COLLECTIVE_STREAMS];
@@ -159,6 +160,7 @@ static void leave_pending(collectives *c, int32_t index) {
 static void become_done(collectives *c, int32_t index) {
     window_mark(c->window, MARK_READ, index, c->step);
     c->stages[index] = STAGE_DONE;
+    c->done_at[index] = patience_clock();
     leave_pending(c, index);
 }
 
@@ -197,11 +199,19 @@ static bool released(collectives *c, int32_t index) {
     return all_have_come(c, index);
 }
 
-void collectives_poll(collectives *c) {
+static void advance_pending(collectives *c) {
     for (int32_t p = 0; p < c->pending_count;) {
         int32_t index = c->pending[p];
         p += !advance(c, index); /* when done it has left the list */
     }
+}
+
+void collectives_poll(collectives *c) {
+    if (c->pending_count == 0)
+        return;
+    double begun = patience_clock(), moved = c->times.moving;
+    advance_pending(c);
+    c->times.moving = moved + patience_clock() - begun;
 }
 
 /* --- Failures --- */
@@ -293,7 +303,7 @@ static bool wait_until(collectives *c, int32_t index, bool (*ready)(collectives 
     patience p = patience_begin();
     double waited = 0, next_look = LOOK_SECONDS, moved = c->times.moving;
     do {
-        collectives_poll(c);
+        advance_pending(c);
         if (failed(c, e))
             return false;
         if (waited > next_look) {
@@ -320,12 +330,14 @@ void collectives_issue(collectives *c, int32_t index) {
         far |= is_far(c, o, k);
     if (!far)
         return;
+    double begun = patience_clock();
     c->pending[c->pending_count++] = index;
     if (!sums(o))
         messages_receive_parts(c->messages, index);
     else if (c->holder == NO_COLLECTIVE)
         take_workspace(c);
     messages_send_parts(c->messages, index);
+    c->times.moving += patience_clock() - begun;
 }
 
 /* Waits for all collectives of a stream from *before up to `last`, and moves *before behind it. */
@@ -368,6 +380,10 @@ collectives_times collectives_spent(collectives *c, bool reset) {
     return spent;
 }
 
+double collectives_done_at(const collectives *c, int32_t index) {
+    return c->done_at[index];
+}
+
 /* --- Opening --- */
 
 static bool open_transports(collectives *c, const collectives_settings *settings, error *e) {
@@ -399,6 +415,7 @@ bool collectives_open(world *w, const collectives_settings *settings, const coll
     c->parts = memory_allocate((size_t)w->size, sizeof *c->parts);
     c->list = memory_allocate((size_t)count, sizeof *c->list);
     c->stages = memory_allocate((size_t)count, sizeof *c->stages);
+    c->done_at = memory_allocate((size_t)count, sizeof *c->done_at);
     c->pending = memory_allocate((size_t)count, sizeof *c->pending);
     for (int32_t i = 0; i < count; i++)
         c->list[i] = list[i];
@@ -423,6 +440,7 @@ void collectives_close(collectives *c) {
     free(c->parts);
     free(c->list);
     free(c->stages);
+    free(c->done_at);
     free(c->pending);
     free(c);
 }

@@ -84,11 +84,15 @@ bool collectives_finish(collectives *c, error *e);
 /* Between operations: moves what can move without waiting (messages only; a no-op for the window). */
 void collectives_poll(collectives *c);
 
-/* Seconds this rank has spent waiting for others, and moving bytes, since the last call with reset. */
+/* Seconds this rank has spent waiting for others, and moving bytes (with messages: all that is done for them), since
+ * the last call with reset. */
 typedef struct collectives_times {
     double waiting, moving;
 } collectives_times;
 collectives_times collectives_spent(collectives *c, bool reset);
+
+/* When this rank's output of a collective was ready in the latest step, in seconds of the monotonic clock. */
+double collectives_done_at(const collectives *c, int32_t index);
 
 /* Tells all ranks that this one failed: their next or current wait returns false with this error, named after this
  * rank if it is its own. Then comes world_agree: see comm/world.h. Not needed for an error that a wait returned. */

@@ -12,10 +12,6 @@ typedef struct picker {
     int32_t next_collective;
 } picker;
 
-static bool is_collective(operation_kind kind) {
-    return kind == OPERATION_ALL_GATHER || kind == OPERATION_REDUCE_SCATTER || kind == OPERATION_ALL_REDUCE;
-}
-
 static bool waited_for(const picker *k, int32_t operation) {
     return operation == NO_OPERATION || k->done[operation];
 }
@@ -27,7 +23,7 @@ static bool ready(const picker *k, int32_t i) {
     for (int s = 0; s < STREAM_COUNT; s++)
         if (!waited_for(k, o->wait[s]) || !waited_for(k, o->release[s]))
             return false;
-    return !is_collective(o->kind) || i == k->next_collective;
+    return !operation_is_collective(o->kind) || i == k->next_collective;
 }
 
 static int32_t find(const program *p, int32_t from, stream s) {
@@ -37,7 +33,7 @@ static int32_t find(const program *p, int32_t from, stream s) {
 }
 
 static int32_t find_collective(const program *p, int32_t from) {
-    while (from < p->operation_count && !is_collective(p->operations[from].kind))
+    while (from < p->operation_count && !operation_is_collective(p->operations[from].kind))
         from++;
     return from;
 }

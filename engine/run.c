@@ -1,5 +1,6 @@
 #include "engine/run.h"
 
+#include "comm/patience.h"
 #include "engine/checked.h"
 #include "engine/order.h"
 
@@ -19,10 +20,6 @@ struct run {
     void *host[HOST_BUFFER_COUNT];
     size_t host_bytes[HOST_BUFFER_COUNT];
 };
-
-static bool is_collective(operation_kind kind) {
-    return kind == OPERATION_ALL_GATHER || kind == OPERATION_REDUCE_SCATTER || kind == OPERATION_ALL_REDUCE;
-}
 
 /* ---- preparation ---- */
 
@@ -58,7 +55,7 @@ static collective *list_collectives(const program *p, const mesh *m, char **name
     *count = 0;
     for (int32_t i = 0; i < p->operation_count; i++) {
         const operation *o = &p->operations[i];
-        if (!is_collective(o->kind))
+        if (!operation_is_collective(o->kind))
             continue;
         const tensor *in = &p->tensors[o->in[0]], *out = &p->tensors[o->out[0]];
         const tensor *part = o->kind == OPERATION_REDUCE_SCATTER ? out : in;
@@ -92,7 +89,7 @@ static void number_collectives(run *r) {
     for (int32_t i = 0; i < r->p->operation_count; i++) {
         const operation *o = &r->p->operations[i];
         r->collective[i] = -1;
-        if (!is_collective(o->kind))
+        if (!operation_is_collective(o->kind))
             continue;
         r->collective[i] = r->name_count;
         r->names[r->name_count++] = collective_name(r->p, o);
@@ -193,22 +190,52 @@ static bool wait_for(run *r, const operation *o, int32_t other, error *e) {
     return true;
 }
 
-static bool execute(run *r, int32_t i, error *e) {
-    const operation *o = &r->p->operations[i];
+static bool await_needed(run *r, const operation *o, error *e) {
     for (int s = 0; s < STREAM_COUNT; s++) {
         if (o->wait[s] != NO_OPERATION && !wait_for(r, o, o->wait[s], e))
             return false;
         if (o->release[s] != NO_OPERATION && !collectives_release(r->comm, r->collective[o->release[s]], e))
             return false;
     }
+    return true;
+}
+
+static void start(run *r, int32_t i) {
+    const operation *o = &r->p->operations[i];
     if (r->collective[i] >= 0) {
         collectives_issue(r->comm, r->collective[i]);
-        return true;
+        return;
     }
     r->d->functions->launch(r->d, (int)o->stream, &r->launches[i]);
     if (r->awaited[i])
         r->d->functions->record(r->d, (int)o->stream, i);
+}
+
+static bool execute(run *r, int32_t i, error *e) {
+    if (!await_needed(r, &r->p->operations[i], e))
+        return false;
+    start(r, i);
     collectives_poll(r->comm);
+    return true;
+}
+
+static bool execute_timed(run *r, int32_t i, operation_times *times, error *e) {
+    times->reached = patience_clock();
+    if (!await_needed(r, &r->p->operations[i], e))
+        return false;
+    const double moved = collectives_spent(r->comm, false).moving;
+    times->started = patience_clock();
+    start(r, i);
+    times->ended = patience_clock();
+    collectives_poll(r->comm);
+    times->moving = collectives_spent(r->comm, false).moving - moved;
+    return true;
+}
+
+static bool finish(run *r, error *e) {
+    if (!collectives_finish(r->comm, e))
+        return false;
+    r->d->functions->synchronize(r->d);
     return true;
 }
 
@@ -216,9 +243,23 @@ bool run_step(run *r, error *e) {
     for (int32_t i = 0; i < r->p->operation_count; i++)
         if (!execute(r, r->order == NULL ? i : r->order[i], e))
             return false;
-    if (!collectives_finish(r->comm, e))
+    return finish(r, e);
+}
+
+bool run_step_timed(run *r, step_times *times, error *e) {
+    times->started = patience_clock();
+    for (int32_t i = 0; i < r->p->operation_count; i++) {
+        const int32_t next = r->order == NULL ? i : r->order[i];
+        if (!execute_timed(r, next, &times->operations[next], e))
+            return false;
+    }
+    times->drained = patience_clock();
+    if (!finish(r, e))
         return false;
-    r->d->functions->synchronize(r->d);
+    times->ended = patience_clock();
+    for (int32_t i = 0; i < r->p->operation_count; i++)
+        if (r->collective[i] >= 0)
+            times->operations[i].completed = collectives_done_at(r->comm, r->collective[i]);
     return true;
 }
 

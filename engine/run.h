@@ -37,6 +37,26 @@ void *run_host(run *r, host_buffer which, size_t *bytes);
 /* One step. False: a collective failed (a peer is gone, late, or has failed itself). */
 bool run_step(run *r, error *e);
 
+/* When an operation ran, in seconds of the monotonic clock (comm/patience.h). */
+typedef struct operation_times {
+    double reached; /* its turn came; until `started` the rank waited for what it needs */
+    double started; /* a collective: was issued */
+    double ended;
+    double moving;    /* seconds spent on messages, by issuing (from `started`) or between operations (from `ended`) */
+    double completed; /* a collective: this rank's output was ready */
+} operation_times;
+
+typedef struct step_times {
+    double started;
+    double drained; /* all operations were started; until `ended` the rank waited for collectives under way */
+    double ended;
+    operation_times *operations; /* [operations of the program] */
+} step_times;
+
+/* run_step, measured. The times belong to the caller. They are the host's: an operation of a device without asynchrony
+ * ran between its `started` and `ended`. */
+bool run_step_timed(run *r, step_times *times, error *e);
+
 /* For start-up and saving: host copies of a whole tensor or a run of its bytes. */
 void run_write(run *r, tensor_id t, int64_t offset, const void *host, int64_t bytes);
 void run_read(run *r, tensor_id t, int64_t offset, void *host, int64_t bytes);

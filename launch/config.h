@@ -89,6 +89,7 @@ typedef struct config_output {
     char *resume;
     int model_dtype; /* config_dtype */
     int trace;       /* config_switch */
+    double trace_steps[2]; /* first and last, from 1, whole */
 } config_output;
 
 /* How a key was given. */

@@ -3,6 +3,8 @@
 #include "launch/config.h"
 #include "launch/config_suggest.h"
 
+#include <math.h>
+
 static bool check_batch(const config *c, int ranks, error *e) {
     const config_train *t = &c->train;
     char values[SUGGESTION];
@@ -93,6 +95,26 @@ static bool resolve_strategy(config *c, int ranks, error *e) {
     return true;
 }
 
+enum { MOST_TRACED = 100 }; /* a trace of more would be gigabytes that no viewer opens */
+
+static bool resolve_trace(config *c, error *e) {
+    double *steps = c->output.trace_steps;
+    const double last = (double)c->train.steps;
+    if (!config_given(c, steps)) {
+        steps[0] = fmin(steps[0], last);
+        steps[1] = fmin(steps[1], last);
+        return true;
+    }
+    if (floor(steps[0]) < steps[0] || floor(steps[1]) < steps[1])
+        return config_refuse(c, steps, e, "steps are whole numbers");
+    if (steps[0] > steps[1] || steps[1] > last)
+        return config_refuse(c, steps, e, "a first and a last step of 1 to %.0f are expected", last);
+    if (steps[1] - steps[0] >= MOST_TRACED)
+        return config_refuse(c, steps, e, "a trace has at most %d steps", MOST_TRACED);
+    return true;
+}
+
 bool config_check(config *c, int ranks, error *e) {
-    return check_batch(c, ranks, e) && check_validation(c, e) && check_optimizer(c, e) && resolve_strategy(c, ranks, e);
+    return check_batch(c, ranks, e) && check_validation(c, e) && check_optimizer(c, e) &&
+           resolve_strategy(c, ranks, e) && resolve_trace(c, e);
 }

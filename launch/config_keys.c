@@ -130,7 +130,9 @@ const config_key config_keys[] = {
      .built = "auto|no", .help = "checkpoint to go on from; auto: the latest in folder, if there is one"},
     {FIELD(output, model_dtype), .type = CONFIG_WORD, .words = "fp32|bf16", .initial = "fp32",
      .help = "of the saved model"},
-    {FIELD(output, trace), SWITCH, .initial = "no", .built = "no", .help = "write a timeline of the step"},
+    {FIELD(output, trace), SWITCH, .initial = "no", .help = "write a timeline of chosen steps, folder/trace.json"},
+    {FIELD(output, trace_steps), .type = CONFIG_PAIR, .initial = "2 3", BETWEEN(1, INT32_MAX),
+     .help = "first and last step of the trace, from 1; at most 100 steps"},
 };
 
 const int config_key_count = sizeof config_keys / sizeof *config_keys;

@@ -130,6 +130,7 @@ bool metrics_step(metrics *m, const step_report *report, error *e) {
     add_number(event, "learning_rate", report->learning_rate);
     add_integer(event, "tokens", report->tokens);
     add_number(event, "seconds", report->seconds);
+    add_number(event, "exposed", report->exposed);
     add_number(event, "tokens_per_second", report->tokens_per_second);
     add_number(event, "tflops", report->tflops);
     add_number(event, "mfu", report->mfu);

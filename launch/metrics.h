@@ -21,6 +21,7 @@ typedef struct step_report {
     double learning_rate;
     int64_t tokens;           /* trained on since the run's first step */
     double seconds;           /* the whole step without validation and saving */
+    double exposed;           /* of them, what a rank waited for others and moved their bytes; the largest over ranks */
     double tokens_per_second; /* all ranks */
     double tflops;            /* per rank */
     double mfu;               /* per rank, 0 .. 1; NAN: the device's peak is not known */

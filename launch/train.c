@@ -5,6 +5,7 @@
 #include "launch/machine.h"
 #include "launch/progress.h"
 #include "launch/signals.h"
+#include "launch/trace_file.h"
 #include "launch/weights.h"
 #include "optim/learning_rate.h"
 
@@ -20,21 +21,38 @@ double seconds_now(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* What the steps go through. */
+typedef struct loop {
+    progress *shown;   /* NULL on ranks above 0 */
+    trace *trace;      /* NULL: none is made */
+    int skipped;       /* bad steps in a row */
+    int64_t steps;     /* done */
+    step_shares spent; /* on them, by all ranks together */
+} loop;
+
+static step_shares add_shares(step_shares a, step_shares b) {
+    return (step_shares){a.compute + b.compute, a.exposed + b.exposed, a.idle + b.idle};
+}
+
 /* What ranks tell each other between steps. */
 typedef struct notice {
     int end_signal; /* the strongest wins */
     bool save;
     int64_t memory;
+    double exposed;     /* the largest */
+    step_shares shares; /* summed */
 } notice;
 
-static notice exchange_notices(world *w) {
-    const notice mine = {signals_end(), signals_take_save(), machine_resident()};
-    notice *all = memory_allocate((size_t)w->size, sizeof *all), joint = mine;
+static notice exchange_notices(world *w, step_shares shares) {
+    const notice mine = {signals_end(), signals_take_save(), machine_resident(), shares.exposed, shares};
+    notice *all = memory_allocate((size_t)w->size, sizeof *all), joint = {0};
     world_all_gather(w, &mine, sizeof mine, all);
     for (int rank = 0; rank < w->size; rank++) {
         joint.end_signal = (int)maximum(joint.end_signal, all[rank].end_signal);
         joint.save |= all[rank].save;
         joint.memory = maximum(joint.memory, all[rank].memory);
+        joint.exposed = fmax(joint.exposed, all[rank].exposed);
+        joint.shares = add_shares(joint.shares, all[rank].shares);
     }
     free(all);
     return joint;
@@ -164,22 +182,54 @@ static bool validate_and_report(trainer *t, progress *shown, int64_t step, error
     return metrics_validation(t->metrics, step, loss, e);
 }
 
-static bool one_step(trainer *t, progress *shown, int64_t step, int *skipped, notice *joint, error *e) {
+/* Where this rank's seconds of a step went, all told. */
+static step_shares shares_of(trainer *t, const loop *l, int64_t step, double in_step, double seconds) {
+    const collectives_times communication = run_communication(t->train);
+    const double exposed = communication.waiting + communication.moving;
+    step_shares shares = {.compute = in_step - exposed, .exposed = exposed};
+    if (trace_step(l->trace, step + 1) != NULL) /* it knows what the executor itself took */
+        shares = trace_shares(l->trace, step + 1);
+    shares.idle += seconds - in_step;
+    return shares;
+}
+
+static void note_shares(const loop *l, const char *what, step_shares sum, double count) {
+    const double seconds = sum.compute + sum.exposed + sum.idle;
+    progress_note(l->shown, "%s %.4g s: compute %.1f %%, exposed communication %.1f %%, idle %.1f %%", what,
+                  seconds / count, 100 * sum.compute / seconds, 100 * sum.exposed / seconds,
+                  100 * sum.idle / seconds);
+}
+
+static bool report_step(trainer *t, loop *l, const step_report *report, const notice *joint, error *e) {
+    if (!metrics_step(t->metrics, report, e))
+        return false;
+    progress_step(l->shown, report);
+    if (trace_step(l->trace, report->step) != NULL) {
+        char *what = memory_format("step %lld, traced:", (long long)report->step);
+        note_shares(l, what, joint->shares, t->world->size);
+        free(what);
+    }
+    return true;
+}
+
+static bool one_step(trainer *t, loop *l, int64_t step, notice *joint, error *e) {
     const double start = seconds_now();
+    step_times *times = trace_step(l->trace, step + 1);
     size_t bytes;
     fill_training_batch(t, step);
-    if (!run_step(t->train, e))
+    const double filled = seconds_now();
+    if (!(times == NULL ? run_step(t->train, e) : run_step_timed(t->train, times, e)))
         return false;
-    const double *result = run_host(t->train, HOST_RESULT, &bytes);
-    step_report report = report_of(t, step, result, seconds_now() - start);
-    *joint = exchange_notices(t->world);
+    const double *result = run_host(t->train, HOST_RESULT, &bytes), end = seconds_now();
+    *joint = exchange_notices(t->world, shares_of(t, l, step, end - filled, end - start));
+    l->spent = add_shares(l->spent, joint->shares);
+    l->steps++;
+    step_report report = report_of(t, step, result, end - start);
     report.memory = joint->memory;
-    if (t->world->rank == 0) {
-        if (!metrics_step(t->metrics, &report, e))
-            return false;
-        progress_step(shown, &report);
-    }
-    return judge(t, step, result, skipped, e);
+    report.exposed = joint->exposed;
+    if (t->world->rank == 0 && !report_step(t, l, &report, joint, e))
+        return false;
+    return judge(t, step, result, &l->skipped, e);
 }
 
 static bool time_to_validate(const trainer *t, int64_t step) {
@@ -187,13 +237,25 @@ static bool time_to_validate(const trainer *t, int64_t step) {
     return t->validation != NULL && ((every > 0 && (step + 1) % every == 0) || step + 1 == t->config->train.steps);
 }
 
-static bool train_steps(trainer *t, progress *shown, train_end *end, error *e) {
-    int skipped = 0;
+/* Behind the last traced step, or behind the last step of a run that is stopped before. `done`: steps done. */
+static bool save_trace(trainer *t, const loop *l, int64_t done, bool stops, error *e) {
+    const double *chosen = t->config->output.trace_steps;
+    const int64_t first = (int64_t)chosen[0], last = (int64_t)chosen[1];
+    if (l->trace == NULL || done < first || done > last || (done < last && !stops))
+        return true;
+    if (!trace_file_write(t->world, l->trace, first, done, t->config->output.folder, e))
+        return false;
+    if (t->world->rank == 0)
+        progress_note(l->shown, "trace        %s/trace.json", t->config->output.folder);
+    return true;
+}
+
+static bool train_steps(trainer *t, loop *l, train_end *end, error *e) {
     for (int64_t step = 0; step < t->config->train.steps && end->signal == 0; step++) {
         notice joint;
-        if (!one_step(t, shown, step, &skipped, &joint, e))
+        if (!one_step(t, l, step, &joint, e) || !save_trace(t, l, step + 1, joint.end_signal != 0, e))
             return false;
-        if (time_to_validate(t, step) && !validate_and_report(t, shown, step + 1, e))
+        if (time_to_validate(t, step) && !validate_and_report(t, l->shown, step + 1, e))
             return false;
         end->step = step + 1;
         end->signal = joint.end_signal;
@@ -203,14 +265,26 @@ static bool train_steps(trainer *t, progress *shown, train_end *end, error *e) {
     return true;
 }
 
+static void end_progress(const trainer *t, loop *l) {
+    if (l->shown == NULL)
+        return;
+    if (l->steps > 0)
+        note_shares(l, "a step took", l->spent, (double)l->steps * t->world->size);
+    progress_destroy(l->shown);
+}
+
 bool train(trainer *t, train_end *end, error *e) {
+    const config_output *output = &t->config->output;
+    loop l = {0};
     *end = (train_end){0};
-    progress *shown = NULL;
     if (t->world->rank == 0)
-        shown = progress_create(stdout, 1, t->config->train.steps, t->config->output.log_every);
-    bool good = train_steps(t, shown, end, e);
-    if (shown != NULL)
-        progress_destroy(shown);
+        l.shown = progress_create(stdout, 1, t->config->train.steps, output->log_every);
+    if (output->trace == CONFIG_YES)
+        l.trace = trace_create(t->plan->train->program, (int64_t)output->trace_steps[0],
+                               (int64_t)output->trace_steps[1]);
+    bool good = train_steps(t, &l, end, e);
+    end_progress(t, &l);
+    trace_destroy(l.trace);
     if (!good)
         run_fail(t->train, e);
     good = world_agree(t->world, e);

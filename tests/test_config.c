@@ -235,7 +235,13 @@ static const bad_config bad_configs[] = {
     {"[device]\nshare = yes\n", NULL, AT "[device] share = yes: not built yet; built is no"},
     {"[output]\ncheckpoint_every = 100\n", NULL, AT "[output] checkpoint_every = 100: not built yet; built is 0"},
     {"[output]\nresume = out/step100\n", NULL, AT "[output] resume = out/step100: not built yet; built is auto | no"},
-    {"[output]\ntrace = yes\n", NULL, AT "[output] trace = yes: not built yet; built is no"},
+    {"[output]\ntrace_steps = 2\n", NULL,
+     AT "[output] trace_steps = 2: two values expected; accepted is two numbers, 1 to 2147483647"},
+    {"[output]\ntrace_steps = 0 1\n", NULL,
+     AT "[output] trace_steps = 0 1: out of range; accepted is two numbers, 1 to 2147483647"},
+    {"[shard]\ntimeout = 0\n", NULL, AT "[shard] timeout = 0: out of range; accepted is a number, above 0"},
+    {"[shard]\nprefetch = -1\n", NULL,
+     AT "[shard] prefetch = -1: out of range; accepted is a whole number, 0 to 4096"},
     {"[data]\ncache = out/cache\n", NULL, AT "[data] cache = out/cache: not built yet"},
     {"[data]\ntokenizer = gpt2\n", NULL, AT "[data] tokenizer = gpt2: not built yet; built is bytes"},
 };
@@ -537,7 +543,30 @@ static const bad_run bad_runs[] = {
      "config.ini:14: [shard] reduce_every = last: reduce = reproducible reduces each micro-batch"},
     {2, "[shard]\nstrategy = none\nreduce_every = each\n",
      "config.ini:14: [shard] reduce_every = each: not built yet for shard groups of one rank; built is last"},
+    {1, "[output]\ntrace_steps = 1.5 2\n", "config.ini:13: [output] trace_steps = 1.5 2: steps are whole numbers"},
+    {1, "[output]\ntrace_steps = 3 2\n",
+     "config.ini:13: [output] trace_steps = 3 2: a first and a last step of 1 to 3 are expected"},
+    {1, "[output]\ntrace_steps = 2 4\n",
+     "config.ini:13: [output] trace_steps = 2 4: a first and a last step of 1 to 3 are expected"},
 };
+
+static void traces_have_an_end(void **state) {
+    (void)state;
+    error e = {0};
+    const char *steps[] = {"train.steps=200", NULL};
+    config *c = read_config(small, "[output]\ntrace_steps = 101 200\n", steps);
+    resolve(c, NULL, 256);
+    assert_true(config_check(c, 1, &e));
+    c->output.trace_steps[0] = 100;
+    assert_false(config_check(c, 1, &e));
+    assert_string_equal(e.message, "config.ini:13: [output] trace_steps = 101 200: a trace has at most 100 steps");
+    config_free(c);
+    c = read_config(small, "", (const char *const[]){"train.steps=1", NULL});
+    resolve(c, NULL, 256);
+    assert_true(config_check(c, 1, &(error){0}));
+    assert_true(c->output.trace_steps[0] <= 1 && c->output.trace_steps[1] <= 1); /* the default is cut to the run */
+    config_free(c);
+}
 
 static void reproducible_groups_are_a_power_of_two(void **state) {
     (void)state;
@@ -667,7 +696,8 @@ static const char *const documented[] = {"model.family",
                                          "output.keep",
                                          "output.resume",
                                          "output.model_dtype",
-                                         "output.trace"};
+                                         "output.trace",
+                                         "output.trace_steps"};
 
 static void keys_are_all_listed(void **state) {
     (void)state;
@@ -740,6 +770,7 @@ int main(void) {
         cmocka_unit_test(mistakes_in_several_keys),
         cmocka_unit_test(reproducible_groups_are_a_power_of_two),
         cmocka_unit_test(strategies_are_three_settings),
+        cmocka_unit_test(traces_have_an_end),
         cmocka_unit_test(other_modules_refuse_by_field),
         cmocka_unit_test(keys_are_all_listed),
         cmocka_unit_test(json_holds_every_key_resolved),

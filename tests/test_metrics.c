@@ -62,6 +62,7 @@ static const step_report example = {.step = 12,
                                     .learning_rate = 3e-4,
                                     .tokens = 12288,
                                     .seconds = 0.5,
+                                    .exposed = 0.125,
                                     .tokens_per_second = 12345.4,
                                     .tflops = 0.25,
                                     .mfu = NAN,
@@ -69,7 +70,7 @@ static const step_report example = {.step = 12,
 
 #define STEP_12                                                                                                        \
     "{\"event\":\"step\",\"step\":12,\"loss\":3.4127000000000001,\"gradient_norm\":1.2344999999999999,"                \
-    "\"learning_rate\":0.00029999999999999997,\"tokens\":12288,\"seconds\":0.5,"                                       \
+    "\"learning_rate\":0.00029999999999999997,\"tokens\":12288,\"seconds\":0.5,\"exposed\":0.125,"                     \
     "\"tokens_per_second\":12345.4,\"tflops\":0.25,\"mfu\":null,\"memory\":700000000}\n"
 
 static void events_are_lines_of_json(void **state) {

@@ -185,6 +185,10 @@ typedef struct operation_signature {
 
 const operation_signature *operation_signature_of(operation_kind kind);
 
+static inline bool operation_is_collective(operation_kind kind) {
+    return kind == OPERATION_ALL_GATHER || kind == OPERATION_REDUCE_SCATTER || kind == OPERATION_ALL_REDUCE;
+}
+
 static inline int64_t operand_count(const operand *o) { /* elements */
     return o->shape[0] * o->shape[1] * o->shape[2];
 }

@@ -5,6 +5,7 @@
 #include "engine/device/update.h"
 #include "launch/plan.h"
 #include "launch/token_order.h"
+#include "launch/trace_file.h"
 #include "launch/weights.h"
 
 #include <pthread.h>
@@ -35,6 +36,7 @@ typedef struct member {
     device_memory arena;
     plan *plan;
     run *train, *validation;
+    trace *trace;
     small_result *result; /* written by rank 0; weights by every rank, its own part */
 } member;
 
@@ -107,8 +109,9 @@ static void keep_weights(member *m) {
 static void step_and_report(member *m, int64_t number) {
     error e = {0};
     size_t bytes;
+    step_times *times = trace_step(m->trace, number + 1);
     fill(m, m->train, number);
-    check(run_step(m->train, &e), "%s", e.message);
+    check(times == NULL ? run_step(m->train, &e) : run_step_timed(m->train, times, &e), "%s", e.message);
     const double *result = run_host(m->train, HOST_RESULT, &bytes);
     if (m->world.rank == 0) {
         m->result->losses[number] = result[RESULT_LOSS];
@@ -149,12 +152,17 @@ static void *rank_main(void *argument) {
     check(run_create(m->plan->validation->program, &m->world, m->device, &m->arena, &run_with, &m->validation, &e),
           "%s", e.message);
     weights_prepare(m->plan, m->plan->train, m->train, t->sequence);
+    if (t->trace_folder != NULL)
+        m->trace = trace_create(m->plan->train->program, 2, 3);
     weights_initialise(m->plan, m->plan->train, m->train, 7);
     world_barrier(&m->world);
     for (int64_t number = 0; number < SMALL_TRAINING_STEPS; number++)
         step_and_report(m, number);
+    if (m->trace != NULL)
+        check(trace_file_write(&m->world, m->trace, 2, 3, t->trace_folder, &e), "%s", e.message);
     keep_weights(m);
     validate_once(m);
+    trace_destroy(m->trace);
     run_destroy(m->train);
     run_destroy(m->validation);
     plan_destroy(m->plan);
