@@ -13,7 +13,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-layers=6 width=384 heads=6 vocabulary=50257 sequence=256 sequences=4
+# shellcheck source=bench/shape.sh
+source bench/shape.sh
 ranks=1 family=gpt2 steps=8 build=build
 
 usage() {
@@ -33,11 +34,7 @@ while [[ $# -gt 0 ]]; do
     shift 2
 done
 [[ $ranks =~ ^[1-9][0-9]*$ && $steps =~ ^[1-9][0-9]*$ && $steps -gt 1 ]] || usage
-case $family in
-gpt2) feed_forward=1536 tied=yes block_matrices=$((4 * width * width + 2 * width * feed_forward)) ;;
-llama) feed_forward=1024 tied=no block_matrices=$((4 * width * width + 3 * width * feed_forward)) ;;
-*) usage ;;
-esac
+shape_of_family || usage
 matmul_parameters=$((layers * block_matrices + vocabulary * width))
 flops_per_token=$((6 * matmul_parameters + 6 * layers * width * sequence)) # width = heads x head width
 case $ranks in
@@ -48,34 +45,6 @@ esac
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-
-write_inputs() {
-    # Bytes below 196 in pairs are tokens below the vocabulary: 195 * 257 = 50115.
-    LC_ALL=C tr -dc '\000-\303' < /dev/urandom 2> /dev/null | head -c 400000 > "$folder/tokens.bin" || true
-    cat > "$folder/config.ini" << END
-[model]
-family = $family
-layers = $layers
-width = $width
-heads = $heads
-feed_forward = $feed_forward
-vocabulary = $vocabulary
-context = $sequence
-tied = $tied
-[data]
-train = "$folder/tokens.bin"
-format = tokens16
-[train]
-steps = $steps
-global_batch = $((sequences * ranks))
-micro_batch = $sequences
-[device]
-kind = cpu
-threads = 1
-[output]
-folder = "$folder/out"
-END
-}
 
 cores=$((ranks < $(nproc) ? ranks : $(nproc))) # that the ranks work on
 
@@ -100,12 +69,6 @@ run_training() {
         echo "bench/training.sh: fsdp_train reported no step" >&2
         exit 1
     fi
-}
-
-# Of all steps but the first, which meets new memory: the median of a field of metrics.jsonl.
-median_of() {
-    sed -nE "s/^\{\"event\": *\"step\".*\"$1\": *([-+.0-9eE]+).*/\1/p" "$folder/out/metrics.jsonl" | tail -n +2 |
-        sort -g | awk '{v[NR] = $1} END {print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2}'
 }
 
 verdict() { # CONDITION of awk: prints met or missed, and remembers
@@ -158,10 +121,8 @@ report_start() {
     awk '{printf "process      %.2f s, of which %.2f in user and %.2f in kernel mode\n", $2, $3, $4}' "$folder/peak"
 }
 
-# Open MPI refuses root unless told twice.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 missed=0
-write_inputs
+write_run
 echo "shape        $family, $layers layers, width $width, $heads heads, vocabulary $vocabulary; $ranks x $sequences x $sequence tokens"
 before=$(best_sgemm)
 run_training
