@@ -66,32 +66,58 @@ static void add(range_set *s, range r) {
     s->items[from] = r;
 }
 
+/* The last range before `start` that begins before `byte`; -1 when there is none. */
+static int32_t last_before(const range_set *s, int32_t start, int64_t byte) {
+    int32_t low = 0, high = start;
+    while (low < high) {
+        const int32_t middle = low + (high - low) / 2;
+        if (s->items[middle].begin < byte)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low - 1;
+}
+
 /* ---- search ---- */
 
-/* The sets that hold all that is in the way of a block, and how far each has been looked through. */
+/* The parts of a life, and the sets that hold all that is in its way, with how far each has been looked through. */
 typedef struct search {
-    const range_set *sets[6 * LEVELS];
-    int32_t at[6 * LEVELS];
-    int32_t count;
+    int64_t parts[2 * LEVELS];
+    const range_set *sets[4 * LEVELS];
+    int32_t at[4 * LEVELS];
+    int32_t part_count, count;
 } search;
-
-static void look_in(search *s, const range_set *set) {
-    if (set->count == 0)
-        return;
-    s->sets[s->count] = set;
-    s->at[s->count++] = 0;
-}
 
 /* The lowest offset that is free in all sets: each in turn pushes it up until none objects. */
 static int64_t lowest_free(search *s, int64_t bytes) {
     int64_t offset = 0;
+    for (int32_t i = 0; i < s->count; i++)
+        s->at[i] = 0;
     for (int32_t agreed = 0, i = 0; agreed < s->count; i = (i + 1) % s->count) {
         const range_set *set = s->sets[i];
-        const int64_t start = offset;
+        const int64_t before = offset;
         s->at[i] = first_behind(set, s->at[i], offset);
         while (s->at[i] < set->count && set->items[s->at[i]].begin < offset + bytes)
             offset = set->items[s->at[i]++].end;
-        agreed = offset == start ? agreed + 1 : 1;
+        agreed = offset == before ? agreed + 1 : 1;
+    }
+    return offset;
+}
+
+/* The highest offset with room below limit, found likewise; negative when there is none. */
+static int64_t highest_free(search *s, int64_t bytes, int64_t limit) {
+    int64_t offset = limit - bytes;
+    for (int32_t i = 0; i < s->count; i++)
+        s->at[i] = s->sets[i]->count;
+    for (int32_t agreed = 0, i = 0; agreed < s->count && offset >= 0; i = (i + 1) % s->count) {
+        const range_set *set = s->sets[i];
+        const int64_t before = offset;
+        int32_t at = last_before(set, s->at[i], offset + bytes);
+        while (at >= 0 && set->items[at].end > offset)
+            offset = set->items[at--].begin - bytes;
+        s->at[i] = at + 1;
+        agreed = offset == before ? agreed + 1 : 1;
     }
     return offset;
 }
@@ -121,39 +147,57 @@ void first_fit_clear(first_fit *f) {
         f->nodes[n].covering.count = f->nodes[n].touching.count = 0;
 }
 
-/* The parts of a life, at most 2 x LEVELS; returns how many. */
-static int32_t parts_of(const first_fit *f, int32_t first, int32_t last, int64_t *parts) {
-    int32_t count = 0;
+static void find_parts(const first_fit *f, int32_t first, int32_t last, search *s) {
     int64_t low = (int64_t)f->leaves + first, high = (int64_t)f->leaves + last + 1;
     for (; low < high; low /= 2, high /= 2) {
         if (low % 2 == 1)
-            parts[count++] = low++;
+            s->parts[s->part_count++] = low++;
         if (high % 2 == 1)
-            parts[count++] = --high;
+            s->parts[s->part_count++] = --high;
     }
-    return count;
 }
 
-int64_t first_fit_place(first_fit *f, int32_t first, int32_t last, int64_t bytes) {
-    int64_t parts[2 * LEVELS];
-    const int32_t count = parts_of(f, first, last, parts);
+static void look_in(search *s, const range_set *set) {
+    if (set->count > 0)
+        s->sets[s->count++] = set;
+}
+
+/* Whatever lies above a part lies above the life's first or last position. */
+static search search_of(const first_fit *f, int32_t first, int32_t last) {
     search s = {.count = 0};
-    for (int32_t i = 0; i < count; i++)
-        look_in(&s, &f->nodes[parts[i]].touching);
-    /* Whatever lies above a part is above the life's first or last position. */
+    find_parts(f, first, last, &s);
+    for (int32_t i = 0; i < s.part_count; i++)
+        look_in(&s, &f->nodes[s.parts[i]].touching);
     for (int64_t n = (int64_t)f->leaves + first; n > 0; n /= 2)
         look_in(&s, &f->nodes[n].covering);
     for (int64_t n = (int64_t)f->leaves + last; n > 0; n /= 2)
         look_in(&s, &f->nodes[n].covering);
-    const int64_t offset = lowest_free(&s, bytes);
-    const range taken = {offset, offset + bytes};
-    for (int32_t i = 0; i < count; i++) {
-        add(&f->nodes[parts[i]].covering, taken);
-        add(&f->nodes[parts[i]].touching, taken);
+    return s;
+}
+
+static void occupy(first_fit *f, int32_t first, int32_t last, const search *s, range taken) {
+    for (int32_t i = 0; i < s->part_count; i++) {
+        add(&f->nodes[s->parts[i]].covering, taken);
+        add(&f->nodes[s->parts[i]].touching, taken);
     }
     for (int64_t n = (int64_t)f->leaves + first; n > 0; n /= 2)
         add(&f->nodes[n].touching, taken);
     for (int64_t n = (int64_t)f->leaves + last; n > 0; n /= 2)
         add(&f->nodes[n].touching, taken);
+}
+
+int64_t first_fit_low(first_fit *f, int32_t first, int32_t last, int64_t bytes) {
+    search s = search_of(f, first, last);
+    const int64_t offset = lowest_free(&s, bytes);
+    occupy(f, first, last, &s, (range){offset, offset + bytes});
+    return offset;
+}
+
+int64_t first_fit_high(first_fit *f, int32_t first, int32_t last, int64_t bytes, int64_t limit) {
+    search s = search_of(f, first, last);
+    int64_t offset = highest_free(&s, bytes, limit);
+    if (offset < 0)
+        offset = lowest_free(&s, bytes);
+    occupy(f, first, last, &s, (range){offset, offset + bytes});
     return offset;
 }

@@ -1,9 +1,10 @@
 /* Packs blocks of bytes that live for a while into as little as can be found. Private to engine/place.
  *
- * No single order is always good for first fit (engine/first_fit.h). It starts with the largest first; what then ends
- * above the bound moves to the front, again and again; if that is not near enough, whole classes of blocks are put in
- * random orders. Tries are counted, never timed, and the randomness has a fixed seed: the same blocks get the same
- * offsets on every rank and in every run. */
+ * No single order is always good for first fit (engine/first_fit.h). It starts with the largest first, at the lowest
+ * offsets; what then ends above the bound moves to the front, again and again. If that is not near enough, classes of
+ * blocks are put in random orders, and in every second attempt some of them are packed downwards from the bound:
+ * activations that pile up and gradients that take their place fit best from two ends. Tries are counted, never timed,
+ * and the randomness has a fixed seed: the same blocks get the same offsets on every rank and in every run. */
 #ifndef FSDP_ENGINE_PACK_H
 #define FSDP_ENGINE_PACK_H
 

@@ -1,9 +1,6 @@
-/* The step program as data: what is in it, where its tensors lie, what waits for what. The checks here share no code
+/* The step program as data: what is in it, what waits for what. The checks here share no code
  * with the parts that they check. */
-#include "engine/place.h"
 #include "engine/verify.h"
-#include "engine/waits.h"
-#include "launch/presets.h"
 #include "support/small_programs.h"
 #include "support/small_training.h"
 
@@ -217,36 +214,6 @@ static void verify_accepts_every_program(void **state) {
     }
 }
 
-/* ---- placement ---- */
-
-static void place_comes_near_the_bound(void **state) {
-    (void)state;
-    static const char *const names[] = {"gpt2", "llama-3.2-1b", "llama-3.1-8b", "llama-3.1-70b"};
-    static const int presets[] = {0, 4, 6, 7};
-    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
-        const small_program job = SMALL_PROGRAM(*preset_shape(presets[i]), 8, 8, 1, 1, 1, 1024, 1, false, false, RECOMPUTE_NONE);
-        step *s = small_program_build(&job);
-        const int64_t bound = place_bounds_of(s->program).held - s->program->persistent_bytes;
-        const int64_t used = s->program->arena_bytes - s->program->persistent_bytes;
-        print_message("%s: %.1f MB placed, %.2f %% above live bytes\n", names[i], (double)used / 1e6,
-                      100 * ((double)used / (double)bound - 1));
-        /* 1 % on average and 6 % at most are the price of holding reductions; packing adds 2 % at most */
-        assert_true((double)used <= 1.08 * (double)bound);
-        step_destroy(s);
-    }
-}
-
-static void placement_repeats(void **state) {
-    (void)state;
-    const small_program job = SMALL_PROGRAM(small_shape(FAMILY_LLAMA, true), 4, 4, 1, 3, 1, 19, 1, false, false, RECOMPUTE_NONE);
-    step *a = small_program_build(&job), *b = small_program_build(&job);
-    assert_int_equal(a->program->tensor_count, b->program->tensor_count);
-    for (tensor_id t = 0; t < a->program->tensor_count; t++)
-        assert_int_equal(a->program->tensors[t].address, b->program->tensors[t].address);
-    step_destroy(a);
-    step_destroy(b);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(full_sharding_moves_each_unit_once_a_pass),
@@ -255,8 +222,6 @@ int main(void) {
         cmocka_unit_test(waits_order_every_conflict),
         cmocka_unit_test(no_wait_is_superfluous),
         cmocka_unit_test(verify_accepts_every_program),
-        cmocka_unit_test(place_comes_near_the_bound),
-        cmocka_unit_test(placement_repeats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
