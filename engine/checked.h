@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-void *memory_allocate(size_t count, size_t size);                 /* zeroed; free() releases it */
-void *memory_grow(void *pointer, size_t count, size_t size);      /* like realloc of count * size */
+void *memory_allocate(size_t count, size_t size);            /* zeroed; free() releases it */
+void *memory_grow(void *pointer, size_t count, size_t size); /* like realloc of count * size */
 char *memory_copy_string(const char *text);
 char *memory_format(const char *format, ...) __attribute__((format(printf, 1, 2))); /* caller frees */
 

@@ -6,8 +6,8 @@
 
 enum { MIXED = -2 }; /* a node whose bytes several hold; NO_TENSOR: nobody */
 
-/* The addresses where storages begin or end cut the arena into slots. A binary tree over the slots tells who holds them:
- * a node that one storage holds altogether says so, and what its children say is then out of date. */
+/* The addresses where storages begin or end cut the arena into slots. A binary tree over the slots tells who holds
+ * them: a node that one storage holds altogether says so, and what its children say is then out of date. */
 struct occupancy {
     const program *p;
     const lifetime *lives;

@@ -1,14 +1,20 @@
 /* A training step written down as data: a flat list of operations on named tensors, on a few streams, for one rank.
  *
- * Every part of the engine reads or extends this list and nothing else describes a step:
+ * Every part of the engine reads or extends this list and nothing else describes a step. In the order in which
+ * launch/plan.c calls them:
  *
  *   models/            writes the forward operations of one micro-batch on whole parameters
+ *   engine/recompute   chooses which activations are kept for the backward
  *   engine/autodiff    appends the backward operations, one rule per kind
- *   shard/schedule     unrolls micro-batches and inserts gathers and reductions
+ *   shard/schedule     makes a step of it: unrolls micro-batches and inserts gathers and reductions
  *   optim/             appends norm, clip and update on the shards
  *   engine/place       gives every tensor its bytes in one arena
  *   engine/waits       derives which operation waits for which across streams
- *   engine/run         executes it, on any device
+ *   engine/verify      proves the result safe, knowing nothing of how it was derived
+ *   engine/run         executes it, on any device; engine/trace draws what it measured
+ *
+ * So there are two kinds of program: of one micro-batch, without addresses or waits, up to autodiff; and of a whole
+ * step, from shard/schedule on.
  *
  * Rules: a tensor is written once, save declared accumulators (an output whose bit in `accumulate` is set). There is
  * no free operation: a tensor lives from its first write to its last read. What differs from step to step (rate,
@@ -64,11 +70,12 @@ typedef struct tensor {
     int64_t bytes;                     /* of this tensor, without padding */
     tensor_id base;                    /* NO_TENSOR, or the tensor that this one is a view of (never itself a view) */
     int64_t offset;                    /* bytes from the start of base */
-    int32_t unit, parameter;           /* unit and parameter that it belongs to; NO_UNIT, -1: none */
+    int32_t unit, parameter; /* of parameters and their gradients, and what shard/ makes of them; NO_UNIT, -1: none */
+    /* Of activations, for engine/recompute; a step's program has neither. block: of the model, from 0; -1: none */
     tensor_part part;
-    int32_t block;                     /* of the model, from 0; -1: none */
-    bool persistent;                   /* holds its value from step to step */
-    int64_t address;                   /* bytes from the arena's start; -1 until placed; views follow their base */
+    int32_t block;
+    bool persistent; /* holds its value from step to step */
+    int64_t address; /* bytes from the arena's start; -1 until placed; views follow their base */
 } tensor;
 
 typedef struct operation {
@@ -76,7 +83,7 @@ typedef struct operation {
     stream stream;
     phase phase;
     int32_t unit; /* unit whose parameters it works with or moves; NO_UNIT: none */
-    int32_t pass; /* micro-batch, from 0 */
+    int32_t pass; /* number among this rank's micro-batches of a step, from 0 */
     /* Forward operations with the same chunk number are one piece of the head, ending in a loss: autodiff puts the
      * piece's backward right behind it, so that logits of the whole micro-batch never exist. NO_CHUNK: ordinary. */
     int32_t chunk;
@@ -123,7 +130,8 @@ void program_destroy(program *p);
 tensor_id program_tensor(program *p, const char *name, tensor_role role, dtype type, int dimensions,
                          const int64_t *shape);
 
-/* Adds a view of `bytes offset` .. of another tensor (a view of a view becomes a view of its base). */
+/* Adds a view of another tensor's bytes from `offset` on, of the same type (a view of a view becomes a view of its
+ * base). The bytes that it shows lie within the other's. It has the other's role and unit. */
 tensor_id program_view(program *p, const char *name, tensor_id of, int64_t offset, int dimensions,
                        const int64_t *shape);
 
@@ -137,21 +145,23 @@ void program_padding(program *p, tensor_id t, int64_t offset, int64_t bytes);
 /* An operation of this kind with no operands, on the compute stream. */
 operation operation_make(operation_kind kind, phase when, int32_t unit);
 
-/* Appends after checking it against its kind's signature (a violation is an internal fault). Returns its index. */
+/* Appends a copy after checking it against its kind's signature: which operands are there and which accumulate, not
+ * their shapes (a violation is an internal fault). Returns its index. */
 int32_t program_append(program *p, const operation *o);
 
 /* The launch of an operation, its data pointers relative to `arena` (NULL: shapes only, data is (void *)1 for
  * present operands), for a device's workspace, flops and bytes. */
 launch program_launch(const program *p, const operation *o, void *arena);
 
-/* Keeps an array alive as long as the program. Returns it. */
+/* Takes over an allocated array: it is freed with the program. Returns it. */
 void *program_own(program *p, void *allocated);
 
-/* Bytes by role at the moment of highest use, and which operation that is (after place). */
+/* Bytes by role at the moment of highest use, and which operation that is. From the list alone: what place adds by
+ * alignment, by holding and by packing (engine/place.h) is not in it. */
 typedef struct memory_profile {
     int64_t bytes[ROLE_COUNT];
-    int64_t live;         /* sum of the above: live bytes at the peak */
-    int32_t operation;    /* index of the operation at the peak */
+    int64_t live;      /* sum of the above: live bytes at the peak */
+    int32_t operation; /* index of the operation at the peak; NO_OPERATION: nothing comes and goes */
 } memory_profile;
 memory_profile program_memory(const program *p);
 

@@ -3,8 +3,8 @@
 #include "engine/checked.h"
 
 /* Classes of outputs, cheapest first in time for the bytes they free: what elementwise operations make is written again
- * at the speed of memory, what norms make likewise; then come attention's heads, and at last what matmuls make. A rotated
- * q|k|v and a residual sum are as dear as the matmul outputs that they come from. */
+ * at the speed of memory, what norms make likewise; then come attention's heads, and at last what matmuls make. A
+ * rotated q|k|v and a residual sum are as dear as the matmul outputs that they come from. */
 enum { CLASS_ACTIVATION, CLASS_NORM, CLASS_ATTENTION, CLASS_MATMUL, CLASS_COUNT };
 
 static int class_of(operation_kind kind, int output) {

@@ -15,9 +15,9 @@ typedef struct knowledge {
 typedef struct verifier {
     const program *p;
     byte_map *bytes;
-    knowledge *at_start;             /* [operations]: of the round under way */
-    int32_t *first_hole;             /* [tensors]: in the padding list; -1: none */
-    knowledge stream[STREAM_COUNT];  /* what the next operation of a stream knows from the one before it */
+    knowledge *at_start;            /* [operations]: of the round under way */
+    int32_t *first_hole;            /* [tensors]: in the padding list; -1: none */
+    knowledge stream[STREAM_COUNT]; /* what the next operation of a stream knows from the one before it */
     int64_t round_start;
     error *e;
 } verifier;

@@ -7,7 +7,8 @@
  *   - every read finds the tensor that the operation means, in every byte that is not declared padding: nothing stale,
  *     nothing of another tensor, nothing that was never written;
  *   - bytes that other ranks may be reading (a collective's input) are written only after they are released;
- *   - nothing waits for what comes later: every rank runs the same list, so no rank can wait for another in a circle. */
+ *   - nothing waits for what comes later: every rank runs the same list, so no rank can wait for another in a circle.
+ */
 #ifndef FSDP_ENGINE_VERIFY_H
 #define FSDP_ENGINE_VERIFY_H
 

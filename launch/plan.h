@@ -35,8 +35,10 @@ void plan_destroy(plan *p);
 
 run_settings plan_run_settings(const plan *p, const config *c);
 
-/* Prints model, sharding and memory by kind; with `program` every operation of the step as well. */
+/* Model, sharding and memory by kind. */
 void plan_print(const plan *p, const config *c, FILE *to);
+
+/* Every operation of the steps. */
 void plan_print_program(const plan *p, FILE *to);
 
 #endif

@@ -21,9 +21,9 @@ typedef struct device_memory {
 } device_memory;
 
 typedef struct device_settings {
-    int threads;       /* CPU: threads of this rank, >= 1 */
-    const int *cores;  /* CPU: one core number per thread to bind to; NULL: leave where the system puts them */
-    int local_rank;    /* CUDA: which GPU */
+    int threads;      /* CPU: threads of this rank, >= 1 */
+    const int *cores; /* CPU: one core number per thread to bind to; NULL: leave where the system puts them */
+    int local_rank;   /* CUDA: which GPU */
 } device_settings;
 
 typedef struct device_functions {
@@ -49,7 +49,9 @@ typedef struct device_functions {
     void (*write)(device *d, void *destination, const void *host, size_t bytes);
     void (*read)(device *d, void *host, const void *source, size_t bytes);
 
-    void (*record)(device *d, int stream, int event); /* event: number chosen by the caller, 0 .. events-1 */
+    /* What is queued on a stream behind wait starts when what was queued before the latest record of the event is done.
+     * event: the caller's number for it, from 0; engine/run uses the operation's place in its program. */
+    void (*record)(device *d, int stream, int event);
     void (*wait)(device *d, int stream, int event);
     void (*synchronize)(device *d); /* returns when all queued work is done */
 } device_functions;

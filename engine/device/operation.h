@@ -123,34 +123,41 @@ typedef struct granule_columns {
 } granule_columns;
 
 /* Which host buffer a copy_in reads or a copy_out writes. */
-typedef enum host_buffer { HOST_TOKENS, HOST_TARGETS, HOST_ORDER, HOST_SCALARS, HOST_RESULT, HOST_BUFFER_COUNT } host_buffer;
+typedef enum host_buffer {
+    HOST_TOKENS,
+    HOST_TARGETS,
+    HOST_ORDER,
+    HOST_SCALARS,
+    HOST_RESULT,
+    HOST_BUFFER_COUNT
+} host_buffer;
 
 /* Which ranks take part in a collective: the ranks that share a model's shards, those that hold the same shard, all. */
 typedef enum rank_group { GROUP_SHARD, GROUP_REPLICA, GROUP_WORLD } rank_group;
 
 /* Everything about an operation that is not an operand. Only the fields of its kind are read. */
 typedef struct attributes {
-    bool transpose_a, transpose_b;             /* matmul */
-    norm_type norm;                            /* norm, norm_backward */
-    double epsilon;                            /* norm, norm_backward; adamw */
-    int64_t sequence;                          /* T: embedding, position_backward, rope, attention (and backward) */
-    int64_t heads, kv_heads, head_width;       /* rope, attention (and backward) */
-    bool causal;                               /* attention (and backward) */
-    double scale;                              /* attention (and backward): usually 1/sqrt(D) */
-    bool inverse;                              /* rope */
-    double value;                              /* fill */
-    const segment *segments;                   /* granule_norm, adamw: of this rank's shard, in ascending order */
+    bool transpose_a, transpose_b;       /* matmul */
+    norm_type norm;                      /* norm, norm_backward */
+    double epsilon;                      /* norm, norm_backward; adamw */
+    int64_t sequence;                    /* T: embedding, position_backward, rope, attention (and backward) */
+    int64_t heads, kv_heads, head_width; /* rope, attention (and backward) */
+    bool causal;                         /* attention (and backward) */
+    double scale;                        /* attention (and backward): usually 1/sqrt(D) */
+    bool inverse;                        /* rope */
+    double value;                        /* fill */
+    const segment *segments;             /* granule_norm, adamw: of this rank's shard, in ascending order */
     int64_t segment_count;
-    int64_t granule;                           /* granule_norm: elements of a granule */
-    const granule_columns *columns;            /* step_result: one per unit, in flat order */
+    int64_t granule;                /* granule_norm: elements of a granule */
+    const granule_columns *columns; /* step_result: one per unit, in flat order */
     int64_t column_count;
-    int64_t group_size;                        /* step_result: rows that hold one copy of the whole model */
-    int64_t loss_column, passes;               /* step_result: column of the first of `passes` loss sums */
-    double clip;                               /* step_result: 0 is off */
+    int64_t group_size;                           /* step_result: rows that hold one copy of the whole model */
+    int64_t loss_column, passes;                  /* step_result: column of the first of `passes` loss sums */
+    double clip;                                  /* step_result: 0 is off */
     double beta_first, beta_second, weight_decay; /* adamw */
-    host_buffer host;                          /* copy_in, copy_out */
-    int64_t host_offset;                       /* bytes into the host buffer */
-    rank_group group;                          /* all_gather, reduce_scatter, all_reduce */
+    host_buffer host;                             /* copy_in, copy_out */
+    int64_t host_offset;                          /* bytes into the host buffer */
+    rank_group group;                             /* all_gather, reduce_scatter, all_reduce */
     int64_t odd; /* reduce_scatter, all_reduce: runs of `odd` ranks are summed in order, then these sums pairwise; the
                     group is odd times a power of two */
 } attributes;
@@ -170,13 +177,14 @@ typedef struct launch {
     attributes attributes;
     operand in[OPERATION_INPUTS], out[OPERATION_OUTPUTS];
     uint32_t accumulate; /* bit o set: add to out[o] */
-    void *workspace;     /* as many bytes as the device asked for; aligned to 256; contents undefined */
+    /* As many bytes as the device asked for; aligned to 256; contents undefined. copy_in, copy_out: host memory. */
+    void *workspace;
 } launch;
 
 /* What is fixed about a kind. */
 typedef struct operation_signature {
     const char *name;
-    const char *inputs[OPERATION_INPUTS];   /* names; NULL: no such operand */
+    const char *inputs[OPERATION_INPUTS]; /* names; NULL: no such operand */
     const char *outputs[OPERATION_OUTPUTS];
     uint32_t optional_inputs, optional_outputs; /* bit i set: may be absent */
     uint32_t accumulates;                       /* bit o set: out[o] may be accumulated into */
