@@ -7,17 +7,15 @@
 
 static void granule_norms(step *s, const parameter_list *list, const flat_layout *layout) {
     program *p = s->program;
-    int64_t column = 0;
     for (int32_t u = 0; u < s->units; u++) {
-        const int64_t per_rank = layout->units[u].per_rank;
+        const flat_unit *unit = &layout->units[u];
         operation o = operation_make(OPERATION_GRANULE_NORM, PHASE_UPDATE, u);
-        o.attributes.segments =
-            program_own(p, flat_segments(layout, list, u, &o.attributes.segment_count));
-        o.attributes.granule = layout->units[u].granule;
+        o.attributes.segments = program_own(p, flat_segments(layout, list, u, &o.attributes.segment_count));
+        o.attributes.granule = unit->granule;
         o.in[0] = s->gradient[u];
-        o.out[0] = program_view(p, "squares", s->contributions, column * dtype_bytes(DTYPE_F64), 1, &per_rank);
+        o.out[0] =
+            program_view(p, "squares", s->contributions, unit->column * dtype_bytes(DTYPE_F64), 1, &unit->per_rank);
         program_append(p, &o);
-        column += per_rank;
     }
 }
 
@@ -38,11 +36,9 @@ static tensor_id gather_contributions(step *s) {
 
 static granule_columns *columns_of(const step *s, const flat_layout *layout) {
     granule_columns *columns = memory_allocate((size_t)s->units, sizeof *columns);
-    int64_t column = 0;
     for (int32_t u = 0; u < s->units; u++) {
         const flat_unit *unit = &layout->units[u];
-        columns[u] = (granule_columns){unit->granules, unit->per_rank, column};
-        column += unit->per_rank;
+        columns[u] = (granule_columns){unit->granules, unit->per_rank, unit->column};
     }
     return columns;
 }
@@ -65,12 +61,11 @@ static tensor_id result(step *s, const flat_layout *layout, tensor_id contributi
     return o.out[0];
 }
 
-static void updates(step *s, const parameter_list *list, const flat_layout *layout,
-                    const optimizer_settings *settings, tensor_id step_result) {
+static void updates(step *s, const parameter_list *list, const flat_layout *layout, const optimizer_settings *settings,
+                    tensor_id step_result) {
     for (int32_t u = 0; u < s->units; u++) {
         operation o = operation_make(OPERATION_ADAMW, PHASE_UPDATE, u);
-        o.attributes.segments =
-            program_own(s->program, flat_segments(layout, list, u, &o.attributes.segment_count));
+        o.attributes.segments = program_own(s->program, flat_segments(layout, list, u, &o.attributes.segment_count));
         o.attributes.beta_first = settings->beta_first;
         o.attributes.beta_second = settings->beta_second;
         o.attributes.epsilon = settings->epsilon;

@@ -29,6 +29,8 @@ static void lay_out(flat_layout *l, const parameter_list *list, int32_t unit) {
     u->per_rank = divide_up(u->granules, l->group_size);
     u->shard = must_multiply(u->per_rank, u->granule);
     u->whole = must_multiply(u->shard, l->group_size);
+    u->column = l->columns;
+    l->columns += u->per_rank;
 }
 
 flat_layout *flat_layout_create(const parameter_list *list, int group_size, int group_rank) {

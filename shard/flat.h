@@ -16,12 +16,14 @@ typedef struct flat_unit {
     int64_t per_rank;                    /* granules of each rank's shard */
     int64_t shard;                       /* elements of a shard: granule * per_rank */
     int64_t whole;                       /* elements of all shards: shard * group size */
+    int64_t column; /* granules of a rank's shards of the units before: see engine/device/update.h */
 } flat_unit;
 
 typedef struct flat_layout {
     int32_t unit_count;
     flat_unit *units;
     int64_t *offsets; /* [parameters]: element offset of each parameter in its unit's flat parameter */
+    int64_t columns;  /* granules of a rank's shards of all units */
     int group_size;   /* ranks in a shard group */
     int group_rank;   /* this rank's place in it */
 } flat_layout;
@@ -29,14 +31,15 @@ typedef struct flat_layout {
 flat_layout *flat_layout_create(const parameter_list *list, int group_size, int group_rank);
 void flat_layout_destroy(flat_layout *l);
 
-/* The part of parameter `index` that this rank's shard holds: elements first .. first + count of the parameter, at
- * `at` elements from the shard's start. count is 0 when the shard holds none of it. */
+/* The part of parameter `index` that the shard of any rank of the group holds: elements first .. first + count of the
+ * parameter, at `at` elements from the shard's start. count is 0 when the shard holds none of it. */
 typedef struct flat_slice {
     int64_t first, count, at;
 } flat_slice;
 flat_slice flat_slice_of(const flat_layout *l, const parameter_list *list, int group_rank, int32_t index);
 
-/* Segments of this rank's shard of a unit, ascending, one per parameter that it holds a part of; freed by the caller.
+/* Segments of layout->group_rank's shard of a unit, ascending, one per parameter that it holds a part of; freed by the
+ * caller.
  * *count may be 0 (an empty shard). */
 segment *flat_segments(const flat_layout *l, const parameter_list *list, int32_t unit, int64_t *count);
 

@@ -6,6 +6,25 @@
 
 enum { STAGE_GROUP, STAGE_REPLICAS, STAGE_PASSES, STAGE_COUNT };
 
+enum { LEVELS = 64 };
+
+/* A value on its way. */
+typedef struct unfinished {
+    int32_t unit;
+    int64_t pass;
+    tensor_id value;
+    int stage; /* the next one */
+} unfinished;
+
+struct reducer {
+    step *step;
+    const flat_layout *layout;
+    bool reproducible;
+    unfinished *pending; /* oldest first */
+    int32_t pending_count;
+    tensor_id (*counter)[LEVELS]; /* [units]: sum of 2^level passes; NO_TENSOR */
+};
+
 static bool is_last(const reducer *r, int64_t pass) {
     return pass + 1 == r->step->passes;
 }
@@ -84,7 +103,7 @@ static tensor_id add(reducer *r, const unfinished *u, tensor_id earlier, tensor_
 /* A binary counter; at the last pass its remaining sums are added up, the latest first. */
 static void sum_over_passes(reducer *r, unfinished *u) {
     tensor_id *counter = r->counter[u->unit];
-    for (int level = 0; level < REDUCER_LEVELS; level++) {
+    for (int level = 0; level < LEVELS; level++) {
         const bool occupied = counter[level] != NO_TENSOR;
         if (!occupied && !is_last(r, u->pass)) {
             counter[level] = u->value;
@@ -121,7 +140,7 @@ reducer *reducer_create(step *s, const flat_layout *layout, bool reproducible) {
     r->pending = memory_allocate(STAGE_COUNT, sizeof *r->pending); /* each addition takes every one a stage further */
     r->counter = memory_allocate((size_t)s->units, sizeof *r->counter);
     for (int32_t u = 0; u < s->units; u++)
-        for (int level = 0; level < REDUCER_LEVELS; level++)
+        for (int level = 0; level < LEVELS; level++)
             r->counter[u][level] = NO_TENSOR;
     return r;
 }

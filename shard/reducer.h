@@ -20,25 +20,9 @@
 #include "engine/step.h"
 #include "shard/flat.h"
 
-enum { REDUCER_LEVELS = 64 };
+typedef struct reducer reducer;
 
-/* A value on its way. */
-typedef struct unfinished {
-    int32_t unit;
-    int64_t pass;
-    tensor_id value;
-    int stage; /* the next one */
-} unfinished;
-
-typedef struct reducer {
-    step *step; /* its `gradient` is written */
-    const flat_layout *layout;
-    bool reproducible;
-    unfinished *pending; /* oldest first */
-    int32_t pending_count;
-    tensor_id (*counter)[REDUCER_LEVELS]; /* [units]: sum of 2^level passes; NO_TENSOR */
-} reducer;
-
+/* Appends to s->program and writes s->gradient; both arguments outlive the reducer. */
 reducer *reducer_create(step *s, const flat_layout *layout, bool reproducible);
 
 /* The unit's flat gradient is complete for a pass or, accumulated, for all passes up to the last. */

@@ -7,30 +7,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A run of compute operations of one unit; positions count through all passes: pass * operations + operation. */
+/* A run of compute operations of one unit in one pass. */
 typedef struct turn {
     int32_t unit;
-    int64_t first;     /* position of its first operation */
     int64_t pass;
-    bool reads;        /* uses the unit's parameters */
-    tensor_id whole;   /* the gathered parameters that it reads, once they are gathered */
-    int64_t same_as;   /* turn whose gathered parameters it uses: its own number, or an earlier one */
+    int32_t first;   /* its first operation, of the micro-batch's program */
+    bool reads;      /* uses the unit's parameters */
+    tensor_id whole; /* the gathered parameters that it reads, once they are gathered */
+    int64_t same_as; /* turn whose gathered parameters it uses: its own number, or an earlier one */
 } turn;
 
+enum { NO_TURN = -1 };
+
 typedef struct scheduler {
-    const program *micro;
+    const program *micro; /* of one micro-batch: what the step is made from */
     const parameter_list *list;
     const flat_layout *layout;
     const schedule_settings *settings;
     step *step;
     program *p;
     turn *turns;
-    int64_t turn_count, current; /* the turn of the operation being written */
-    int64_t gathered;            /* turns before this number have had their gathers issued */
+    int64_t turn_count;
+    int64_t current;  /* turn of the operation being written; NO_TURN before the first */
+    int64_t gathered; /* turns before this number have had their gathers issued */
     int64_t pass;
-    tensor_id *map;              /* [micro tensors]: their tensor in this pass */
-    tensor_id *flat_gradient;    /* [units]: in this pass */
-    int32_t *last_write;         /* [units]: micro operation that writes the unit's gradient last; NO_OPERATION */
+    tensor_id *map;           /* [micro tensors]: their tensor in this pass */
+    tensor_id *flat_gradient; /* [units]: in this pass */
+    int32_t *last_write;      /* [units]: micro operation that writes the unit's gradient last; NO_OPERATION */
     reducer *reducer;
 } scheduler;
 
@@ -61,13 +64,17 @@ static void persistent_tensors(scheduler *s) {
     }
 }
 
+static bool has_gradients(const program *micro) {
+    for (tensor_id t = 0; t < micro->tensor_count; t++)
+        if (micro->tensors[t].role == ROLE_GRADIENT)
+            return true;
+    return false;
+}
+
+/* What a rank tells the others: squares of gradients, if there are any (validation has none), and a loss per pass. */
 static void contribution_tensor(scheduler *s) {
-    int64_t column = 0;
-    for (int32_t u = 0; u < s->step->units; u++)
-        if (s->last_write[u] != NO_OPERATION) /* no squares of gradients that a validation step does not have */
-            column += s->layout->units[u].per_rank;
-    s->step->loss_column = column;
-    const int64_t columns = column + s->settings->passes;
+    s->step->loss_column = has_gradients(s->micro) ? s->layout->columns : 0;
+    const int64_t columns = s->step->loss_column + s->settings->passes;
     s->step->contributions = program_tensor(s->p, "contributions", ROLE_RESULT, DTYPE_F64, 1, &columns);
 }
 
@@ -81,17 +88,17 @@ static bool reads_parameters(const program *micro, const operation *o) {
 }
 
 static void find_turns(scheduler *s) {
-    const int64_t count = s->micro->operation_count;
+    const int32_t count = s->micro->operation_count;
     s->turns = memory_allocate((size_t)(s->settings->passes * count), sizeof *s->turns);
     for (int64_t pass = 0; pass < s->settings->passes; pass++)
-        for (int64_t i = 0; i < count; i++) {
+        for (int32_t i = 0; i < count; i++) {
             const operation *o = &s->micro->operations[i];
             if (o->stream != STREAM_COMPUTE)
                 continue;
             turn *now = s->turn_count > 0 ? &s->turns[s->turn_count - 1] : NULL;
             if (now == NULL || now->unit != o->unit || now->pass != pass) {
                 now = &s->turns[s->turn_count];
-                *now = (turn){o->unit, pass * count + i, pass, false, NO_TENSOR, s->turn_count};
+                *now = (turn){o->unit, pass, i, false, NO_TENSOR, s->turn_count};
                 s->turn_count++;
             }
             now->reads |= reads_parameters(s->micro, o);
@@ -123,17 +130,17 @@ static void gather(scheduler *s, int64_t index) {
     turn *t = &s->turns[index];
     if (!t->reads || t->same_as != index)
         return;
-    operation o = operation_make(OPERATION_ALL_GATHER, PHASE_FORWARD, t->unit);
+    operation o = operation_make(OPERATION_ALL_GATHER, s->micro->operations[t->first].phase, t->unit);
     o.stream = STREAM_GATHER;
     o.pass = (int32_t)t->pass;
-    o.phase = s->micro->operations[t->first % s->micro->operation_count].phase;
     o.attributes.group = GROUP_SHARD;
     o.in[0] = s->step->master[t->unit];
     o.out[0] = t->whole = named_tensor(s, "gathered", t->unit, ROLE_GATHERED, s->layout->units[t->unit].whole);
     program_append(s->p, &o);
 }
 
-/* A new turn begins: issues the gathers of the turns up to `prefetch` ahead. */
+/* A new turn begins: issues the gathers of the turns up to `prefetch` ahead. In a shard group of one the master is
+ * whole already. */
 static void begin_turn(scheduler *s, int64_t index) {
     s->current = index;
     const int64_t until = minimum(index + s->settings->prefetch + 1, s->turn_count);
@@ -146,6 +153,8 @@ static void begin_turn(scheduler *s, int64_t index) {
 
 /* ---- tensors of a pass ---- */
 
+/* Whether each pass has flat gradients of its own, to be reduced, rather than adding to those of the first. In a shard
+ * group of one that would save no memory: what is left of a reduction is as large as what went in. */
 static bool reduces_each(const scheduler *s) {
     return s->settings->reproducible || (s->settings->reduce_each && s->layout->group_size > 1);
 }
@@ -173,7 +182,7 @@ static void declare_padding(scheduler *s, int32_t unit, tensor_id flat) {
 
 static tensor_id flat_gradient(scheduler *s, int32_t unit) {
     if (s->flat_gradient[unit] == NO_TENSOR) {
-        const bool final = s->settings->ranks == 1 && !reduces_each(s);
+        const bool final = s->settings->ranks == 1 && !reduces_each(s); /* nothing is left to sum */
         s->flat_gradient[unit] =
             named_tensor(s, final ? "gradient_shard" : "flat_gradient", unit,
                          final ? ROLE_GRADIENT_SHARD : ROLE_FLAT_GRADIENT, s->layout->units[unit].whole);
@@ -226,12 +235,12 @@ static void begin_pass(scheduler *s, int64_t pass) {
 
 /* ---- operations of a pass ---- */
 
-/* In later passes what was overwritten is added to, and what was filled needs no second fill. */
-static bool accumulate_over_passes(const scheduler *s, const operation *micro, operation *o) {
+/* In later passes what was overwritten is added to, and what was filled needs no second fill: then false. */
+static bool accumulate_over_passes(const scheduler *s, const operation *source, operation *o) {
     if (s->pass == 0 || reduces_each(s))
         return true;
     for (int k = 0; k < OPERATION_OUTPUTS; k++)
-        if (micro->out[k] != NO_TENSOR && s->micro->tensors[micro->out[k]].role == ROLE_GRADIENT) {
+        if (source->out[k] != NO_TENSOR && s->micro->tensors[source->out[k]].role == ROLE_GRADIENT) {
             if (o->kind == OPERATION_FILL)
                 return false;
             o->accumulate |= 1u << k;
@@ -244,17 +253,17 @@ static void host_place(const scheduler *s, operation *o) {
     o->attributes.host_offset = o->attributes.host == HOST_SCALARS ? 0 : s->pass * x->bytes;
 }
 
-static void write_operation(scheduler *s, const operation *micro) {
-    operation o = *micro;
+static void write_operation(scheduler *s, const operation *source) {
+    operation o = *source;
     o.pass = (int32_t)s->pass;
-    if (!accumulate_over_passes(s, micro, &o))
+    if (!accumulate_over_passes(s, source, &o))
         return;
     if (o.kind == OPERATION_COPY_IN && o.attributes.host == HOST_SCALARS && s->pass > 0)
         return; /* one for all passes */
     for (int k = 0; k < OPERATION_INPUTS; k++)
-        o.in[k] = mapped(s, micro->in[k]);
+        o.in[k] = mapped(s, source->in[k]);
     for (int k = 0; k < OPERATION_OUTPUTS; k++)
-        o.out[k] = mapped(s, micro->out[k]);
+        o.out[k] = mapped(s, source->out[k]);
     if (o.kind == OPERATION_COPY_IN)
         host_place(s, &o);
     if (o.kind == OPERATION_COPY_IN && o.attributes.host == HOST_SCALARS)
@@ -266,8 +275,8 @@ static void write_pass(scheduler *s, int64_t pass) {
     const int32_t count = s->micro->operation_count;
     begin_pass(s, pass);
     for (int32_t i = 0; i < count; i++) {
-        const int64_t next = s->gathered == 0 ? 0 : s->current + 1;
-        if (next < s->turn_count && s->turns[next].first == pass * count + i)
+        const int64_t next = s->current + 1;
+        if (next < s->turn_count && s->turns[next].pass == pass && s->turns[next].first == i)
             begin_turn(s, next);
         write_operation(s, &s->micro->operations[i]);
         const int32_t u = s->micro->operations[i].unit;
@@ -275,6 +284,8 @@ static void write_pass(scheduler *s, int64_t pass) {
             reducer_add(s->reducer, u, pass, s->flat_gradient[u]);
     }
 }
+
+/* ---- the whole step ---- */
 
 static void find_last_writes(scheduler *s) {
     for (int32_t u = 0; u < s->step->units; u++)
@@ -320,6 +331,7 @@ step *shard_schedule(const program *micro, const parameter_list *list, const fla
                    .layout = layout,
                    .settings = settings,
                    .step = step_create(micro, settings),
+                   .current = NO_TURN,
                    .map = no_tensors(micro->tensor_count),
                    .flat_gradient = no_tensors(micro->unit_count),
                    .last_write = memory_allocate((size_t)micro->unit_count, sizeof(int32_t))};

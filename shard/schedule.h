@@ -1,10 +1,10 @@
 /* Who owns what, and when it is whole: makes the step of one rank out of the program of one micro-batch.
  *
- * The micro-batches are unrolled. Before a unit's turn an all-gather makes its flat parameter whole, issued `prefetch`
- * turns ahead; parameters are views of it. Gradients are views of a flat gradient of the same layout; behind the last
- * operation that writes into it it is summed over the ranks (shard/reducer.h). A turn is a run of operations of one unit; a tied
- * root stays whole from the embedding to the head. Nothing is freed: a gathered tensor ends with its last reader, and
- * the next turn of its unit gathers anew.
+ * The micro-batches are unrolled, a pass for each. A turn is a run of operations of one unit in a pass. Before it an
+ * all-gather makes the unit's flat parameter whole, issued `prefetch` turns ahead; parameters are views of it.
+ * Gradients are views of a flat gradient of the same layout; behind the last operation that writes into it it is summed
+ * over the ranks (shard/reducer.h). Nothing is freed: a gathered tensor ends with its last reader, and the next turn of
+ * its unit gathers anew, except that a tied root stays whole from the embedding to the head.
  *
  * A strategy is three settings:
  *                 shard group   parameters kept gathered   gradients reduced
@@ -23,16 +23,17 @@
 #include "shard/flat.h"
 
 typedef struct schedule_settings {
-    int ranks;       /* world size */
-    int64_t passes;  /* micro-batches of this rank in a step */
-    int prefetch;    /* turns that a gather is issued ahead; 0: right before its own */
+    int ranks;          /* world size */
+    int64_t passes;     /* micro-batches of this rank in a step */
+    int prefetch;       /* turns that a gather is issued ahead; 0: right before its own */
     bool keep_gathered; /* one gather of a unit a step, whole until its last use */
-    bool reduce_each;   /* a reduction each micro-batch, else one at the last */
+    bool reduce_each;   /* a reduction each micro-batch, else one at the last; a shard group of one has but the last */
     bool reproducible;  /* sums in an order that world sizes share (shard/reducer.h); implies reduce_each */
-    bool optimizer;  /* optimizer state lies among the persistent tensors: training, and validation beside it */
+    bool optimizer;     /* optimizer state lies among the persistent tensors: training, and validation beside it */
 } schedule_settings;
 
-/* `micro` is the program of one micro-batch, with (training) or without (validation) its backward. */
+/* `micro` is the program of one micro-batch, with (training) or without (validation) its backward. The caller destroys
+ * the step; micro, list and layout need not outlive the call. */
 step *shard_schedule(const program *micro, const parameter_list *list, const flat_layout *layout,
                      const schedule_settings *settings);
 
