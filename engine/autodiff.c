@@ -7,13 +7,13 @@
 
 typedef struct autodiff_state {
     const program *forward;
-    const bool *keep;     /* NULL: all */
-    program *p;           /* the program being written; tensors of the forward program keep their numbers */
-    int32_t known;        /* length of the arrays below: tensors of the forward program */
-    int32_t *maker;       /* [tensors]: forward operation that writes it; NO_OPERATION */
-    tensor_id *again;     /* [tensors]: what backward reads in place of it; NO_TENSOR until needed */
-    tensor_id *gradient;  /* [tensors]: gradient of a tensor, NO_TENSOR until something contributes */
-    bool *written;        /* [tensors]: a parameter's gradient has its first value */
+    const bool *keep;    /* NULL: all */
+    program *p;          /* the program being written; tensors of the forward program keep their numbers */
+    int32_t known;       /* tensors of the forward program: the length of the arrays below */
+    int32_t *maker;      /* [tensors]: forward operation that writes it; NO_OPERATION */
+    tensor_id *again;    /* [tensors]: what backward reads in place of it; NO_TENSOR until needed */
+    tensor_id *gradient; /* [tensors]: gradient of a tensor, NO_TENSOR until something contributes */
+    bool *written;       /* [tensors]: a parameter's gradient has its first value */
 } autodiff_state;
 
 static tensor_id gradient_of(const autodiff_state *a, tensor_id t) {
@@ -65,8 +65,8 @@ static char *gradient_name(const autodiff_state *a, tensor_id t) {
     return memory_format("%s.gradient", a->p->tensors[t].name);
 }
 
-/* A new tensor of the shape and type of t. */
-static tensor_id like(autodiff_state *a, tensor_id t, tensor_role role) {
+/* A new tensor of the shape and type of t, for its gradient. */
+static tensor_id gradient_like(autodiff_state *a, tensor_id t, tensor_role role) {
     char *name = gradient_name(a, t);
     const tensor shape = a->p->tensors[t];
     tensor_id made = program_tensor(a->p, name, role, shape.type, OPERAND_DIMENSIONS, shape.shape);
@@ -79,9 +79,9 @@ static tensor_id like(autodiff_state *a, tensor_id t, tensor_role role) {
 static tensor_id destination(autodiff_state *a, tensor_id t) {
     const tensor_id base = a->p->tensors[t].base;
     if (base == NO_TENSOR)
-        return like(a, t, ROLE_ACTIVATION);
+        return gradient_like(a, t, ROLE_ACTIVATION);
     if (a->gradient[base] == NO_TENSOR)
-        a->gradient[base] = like(a, base, ROLE_ACTIVATION);
+        a->gradient[base] = gradient_like(a, base, ROLE_ACTIVATION);
     const tensor view = a->p->tensors[t];
     char *name = gradient_name(a, t);
     tensor_id made = program_view(a->p, name, a->gradient[base], view.offset, OPERAND_DIMENSIONS, view.shape);
@@ -94,7 +94,7 @@ static void add_gradients(autodiff_state *a, tensor_id t, tensor_id more, const 
     operation add = operation_make(OPERATION_ADD, PHASE_BACKWARD, forward->unit);
     add.in[0] = a->gradient[t];
     add.in[1] = more;
-    add.out[0] = like(a, t, ROLE_ACTIVATION);
+    add.out[0] = gradient_like(a, t, ROLE_ACTIVATION);
     program_append(a->p, &add);
     a->gradient[t] = add.out[0];
 }
@@ -112,7 +112,7 @@ static void contribute(autodiff_state *a, tensor_id t, tensor_id made, const ope
 /* The gradient of a parameter, as output k of an operation: overwritten by the first, added to by the others. */
 static void parameter_output(autodiff_state *a, operation *o, int k, tensor_id t) {
     if (a->gradient[t] == NO_TENSOR) {
-        a->gradient[t] = like(a, t, ROLE_GRADIENT);
+        a->gradient[t] = gradient_like(a, t, ROLE_GRADIENT);
         a->p->tensors[a->gradient[t]].unit = a->p->tensors[t].unit;
         a->p->tensors[a->gradient[t]].parameter = a->p->tensors[t].parameter;
     }
@@ -155,12 +155,12 @@ static void embedding_rule(autodiff_state *a, const operation *f) {
     program_append(a->p, &positions);
 }
 
-/* x and residual are summed, so they share one gradient. */
+/* x and residual are summed, so they share one gradient. Without a residual the sum is x itself. */
 static void norm_rule(autodiff_state *a, const operation *f) {
     const tensor_id residual = f->in[1], sum = residual == NO_TENSOR ? f->in[0] : f->out[1];
     operation o = backward_of(f, OPERATION_NORM_BACKWARD);
     o.in[0] = gradient_of(a, f->out[0]);
-    o.in[1] = residual == NO_TENSOR ? NO_TENSOR : gradient_of(a, sum);
+    o.in[1] = gradient_of(a, sum);
     o.in[2] = needed(a, sum);
     o.in[3] = needed(a, f->out[2]);
     o.in[4] = f->in[2];
@@ -168,12 +168,8 @@ static void norm_rule(autodiff_state *a, const operation *f) {
     parameter_output(a, &o, 1, f->in[2]);
     if (f->in[3] != NO_TENSOR)
         parameter_output(a, &o, 2, f->in[3]);
-    /* Without a residual the sum is x itself, and what its other readers contributed joins here instead of in an add */
-    const tensor_id earlier = residual == NO_TENSOR ? gradient_of(a, f->in[0]) : NO_TENSOR;
-    if (earlier != NO_TENSOR) {
-        o.in[1] = earlier;
+    if (residual == NO_TENSOR) /* what x's other readers contributed is in o.in[1] and need not be added again */
         a->gradient[f->in[0]] = NO_TENSOR;
-    }
     program_append(a->p, &o);
     contribute(a, f->in[0], o.out[0], f);
     contribute(a, residual, o.out[0], f);
@@ -258,11 +254,11 @@ static void nothing_rule(autodiff_state *a, const operation *f) {
 
 typedef void rule(autodiff_state *a, const operation *forward);
 static rule *const rules[OPERATION_KIND_COUNT] = {
-    [OPERATION_EMBEDDING] = embedding_rule,     [OPERATION_NORM] = norm_rule,
-    [OPERATION_MATMUL] = matmul_rule,           [OPERATION_ROPE] = rope_rule,
-    [OPERATION_ATTENTION] = attention_rule,     [OPERATION_GELU] = gelu_rule,
-    [OPERATION_SWIGLU] = swiglu_rule,           [OPERATION_ADD] = add_rule,
-    [OPERATION_CROSS_ENTROPY] = nothing_rule,   [OPERATION_COPY_IN] = nothing_rule,
+    [OPERATION_EMBEDDING] = embedding_rule,   [OPERATION_NORM] = norm_rule,
+    [OPERATION_MATMUL] = matmul_rule,         [OPERATION_ROPE] = rope_rule,
+    [OPERATION_ATTENTION] = attention_rule,   [OPERATION_GELU] = gelu_rule,
+    [OPERATION_SWIGLU] = swiglu_rule,         [OPERATION_ADD] = add_rule,
+    [OPERATION_CROSS_ENTROPY] = nothing_rule, [OPERATION_COPY_IN] = nothing_rule,
     [OPERATION_SUM] = nothing_rule,
 };
 
@@ -270,19 +266,20 @@ static rule *const rules[OPERATION_KIND_COUNT] = {
 static void forward_operation(autodiff_state *a, const operation *f) {
     operation o = *f;
     if (o.kind == OPERATION_CROSS_ENTROPY) {
-        o.out[1] = like(a, o.in[0], ROLE_ACTIVATION);
+        o.out[1] = gradient_like(a, o.in[0], ROLE_ACTIVATION);
         a->gradient[o.in[0]] = o.out[1];
     }
     program_append(a->p, &o);
 }
 
+/* Rules run backwards, so all readers of f's outputs have contributed to their gradients. */
 static void backward_operation(autodiff_state *a, const operation *f) {
     check(rules[f->kind] != NULL, "no backward rule for %s", operation_signature_of(f->kind)->name);
     rules[f->kind](a, f);
 }
 
-static void fill_missing(autodiff_state *a, int32_t forward_tensors) {
-    for (tensor_id t = 0; t < forward_tensors; t++) {
+static void fill_missing(autodiff_state *a) {
+    for (tensor_id t = 0; t < a->known; t++) {
         if (a->p->tensors[t].role != ROLE_PARAMETER || a->written[t])
             continue;
         operation fill = operation_make(OPERATION_FILL, PHASE_BACKWARD, a->p->tensors[t].unit);
@@ -339,14 +336,13 @@ static void prepare(autodiff_state *a) {
 }
 
 program *autodiff(const program *forward, const bool *keep) {
-    autodiff_state a = {
-        .forward = forward, .keep = keep, .p = copy_tensors(forward), .known = forward->tensor_count};
+    autodiff_state a = {.forward = forward, .keep = keep, .p = copy_tensors(forward), .known = forward->tensor_count};
     prepare(&a);
     forward_pass(&a);
     for (int32_t i = forward->operation_count - 1; i >= 0; i--)
         if (forward->operations[i].chunk == NO_CHUNK)
             backward_operation(&a, &forward->operations[i]);
-    fill_missing(&a, a.known);
+    fill_missing(&a);
     free(a.gradient);
     free(a.written);
     free(a.again);

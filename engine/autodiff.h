@@ -9,9 +9,9 @@
  * unit and parameter number: the first operation that contributes overwrites it, later ones accumulate, and what
  * nothing contributes to is filled with zero. `forward` is left as it is.
  *
- * keep[t] says whether the forward tensor t is kept for the backward; NULL: all are. One that is needed and was not kept
- * is written again, by re-emitting the operation that made it, and so on down to what was kept: the same kernels on the
- * same inputs, hence the same bits. */
+ * keep[t] says whether the forward tensor t is kept for the backward; NULL: all are. One that is needed and was not
+ * kept is written again, by re-emitting the operation that made it, and so on down to what was kept: the same kernels
+ * on the same inputs, hence the same bits. */
 program *autodiff(const program *forward, const bool *keep);
 
 #endif

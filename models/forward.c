@@ -9,16 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A chunk's logits: at most 64 MB, but whole tiles of rows for the matmul. */
 enum { HEAD_CHUNK_ELEMENTS = 1 << 24, HEAD_CHUNK_ROWS = 64 };
 
 typedef struct writer {
     program *p;
     const model *m;
-    int64_t tokens, sequence;
-    int32_t unit;          /* unit of the operations being written */
-    int32_t block;         /* block being written; -1: none */
-    tensor_part part;      /* part of it */
-    char prefix[32];       /* of tensor names: "block3" */
+    int64_t tokens;   /* of the micro-batch */
+    int64_t sequence; /* tokens of a sequence */
+    int32_t unit;     /* unit of the operations being written */
+    int32_t block;    /* block being written; -1: none */
+    tensor_part part; /* part of it */
+    char prefix[32];  /* of the names of activations and parameters: "block3" */
     tensor_id cosine, sine;
     tensor_id targets, scalars;
     tensor_id *parameters; /* [list]: their tensors; NO_TENSOR until used */
@@ -29,7 +31,8 @@ static tensor_id parameter_tensor(writer *w, int32_t index) {
     const parameter *declared = &w->m->list.items[index];
     if (w->parameters[index] != NO_TENSOR) /* a tied table is used twice */
         return w->parameters[index];
-    tensor_id t = program_tensor(w->p, declared->name, ROLE_PARAMETER, DTYPE_F32, declared->dimensions, declared->shape);
+    tensor_id t =
+        program_tensor(w->p, declared->name, ROLE_PARAMETER, DTYPE_F32, declared->dimensions, declared->shape);
     w->p->tensors[t].unit = declared->unit;
     w->p->tensors[t].parameter = index;
     return w->parameters[index] = t;
@@ -37,8 +40,8 @@ static tensor_id parameter_tensor(writer *w, int32_t index) {
 
 /* The parameter of this name, which must be declared. They are used about as they are declared, so the search starts
  * where the last one ended. */
-static int32_t find_parameter(writer *w, const char *name) {
-    char *full = memory_format("%s.%s", w->prefix, name);
+static int32_t find_parameter(writer *w, const char *prefix, const char *name) {
+    char *full = memory_format("%s.%s", prefix, name);
     const int32_t start = w->found, count = w->m->list.count;
     while (strcmp(w->m->list.items[w->found].name, full) != 0) {
         w->found = (w->found + 1) % count;
@@ -49,7 +52,7 @@ static int32_t find_parameter(writer *w, const char *name) {
 }
 
 static tensor_id named(writer *w, const char *name) {
-    return parameter_tensor(w, find_parameter(w, name));
+    return parameter_tensor(w, find_parameter(w, w->prefix, name));
 }
 
 static tensor_id activation(writer *w, const char *name, int64_t rows, int64_t columns) {
@@ -89,7 +92,8 @@ static tensor_id embedding(writer *w, tensor_id tokens) {
     return o.out[0];
 }
 
-/* Adds the branch to the residual (first: there is none yet) and normalises the sum. */
+/* Adds the branch to the residual and normalises the sum, which becomes the residual. Before the first block there is
+ * none yet: NO_TENSOR, and the branch alone is normalised. */
 static tensor_id add_and_norm(writer *w, const char *name, tensor_id branch, tensor_id *residual) {
     const model_shape *s = &w->m->shape;
     char part[32];
@@ -174,6 +178,7 @@ static tensor_id activate(writer *w, tensor_id x) {
 
 /* ---- the model ---- */
 
+/* Takes the branch that the block before it hands on, and returns its own. */
 static tensor_id block(writer *w, tensor_id branch, tensor_id *residual) {
     const bool llama = w->m->shape.family == FAMILY_LLAMA;
     w->part = PART_ATTENTION;
@@ -193,12 +198,8 @@ static tensor_id block(writer *w, tensor_id branch, tensor_id *residual) {
 
 /* The head's weight is stored (vocabulary, width) in both families; tied, it is the embedding table. */
 static tensor_id head_weight(writer *w) {
-    if (!w->m->shape.tied)
-        return named(w, "weight");
-    strcpy(w->prefix, "embedding");
-    tensor_id t = named(w, "tokens");
-    strcpy(w->prefix, "head");
-    return t;
+    const bool tied = w->m->shape.tied;
+    return parameter_tensor(w, tied ? find_parameter(w, "embedding", "tokens") : find_parameter(w, "head", "weight"));
 }
 
 static tensor_id logits_of(writer *w, tensor_id x, tensor_id weight, int32_t chunk) {
@@ -251,7 +252,7 @@ static void set_unit(writer *w, int32_t unit, const char *prefix) {
 static void set_block(writer *w, int64_t index) {
     snprintf(w->prefix, sizeof w->prefix, "block%lld", (long long)index);
     w->block = (int32_t)index;
-    w->unit = w->m->list.items[find_parameter(w, "norm1.weight")].unit;
+    w->unit = w->m->list.items[find_parameter(w, w->prefix, "norm1.weight")].unit;
 }
 
 static void rope_tables(writer *w) {

@@ -36,8 +36,8 @@ static void add_part(parameter *p, int64_t rows, char *name) {
 }
 
 /* A parameter that is one tensor in Hugging Face's files. */
-static void add_whole(model *m, int32_t unit, const char *prefix, const char *name, initial_value initial,
-                      int64_t rows, int64_t columns, char *file_name) {
+static void add_whole(model *m, int32_t unit, const char *prefix, const char *name, initial_value initial, int64_t rows,
+                      int64_t columns, char *file_name) {
     add_part(add_parameter(m, unit, prefix, name, initial, rows, columns), rows, file_name);
 }
 
@@ -197,8 +197,7 @@ static double scaled_frequency(const rope_scaling *r, double frequency) {
         return frequency / r->factor;
     if (turns > r->high_frequency_factor)
         return frequency;
-    const double smooth =
-        (turns - r->low_frequency_factor) / (r->high_frequency_factor - r->low_frequency_factor);
+    const double smooth = (turns - r->low_frequency_factor) / (r->high_frequency_factor - r->low_frequency_factor);
     return (1 - smooth) * frequency / r->factor + smooth * frequency;
 }
 
