@@ -18,8 +18,9 @@ const char *phase_name(phase p) {
 
 const char *tensor_role_name(tensor_role role) {
     static const char *const names[ROLE_COUNT] = {
-        "master weights", "moments",        "constants",   "parameters", "gathered parameters", "gradients",
-        "flat gradients", "gradient shard", "activations", "workspace",  "inputs",              "results"};
+        "master weights",      "moments",   "constants",      "parameters",
+        "gathered parameters", "gradients", "flat gradients", "gradient shard",
+        "activations",         "workspace", "inputs",         "results"};
     return names[role];
 }
 
@@ -113,12 +114,8 @@ void program_padding(program *p, tensor_id t, int64_t offset, int64_t bytes) {
 }
 
 operation operation_make(operation_kind kind, phase when, int32_t unit) {
-    operation o = {.kind = kind,
-                   .stream = STREAM_COMPUTE,
-                   .phase = when,
-                   .unit = unit,
-                   .chunk = NO_CHUNK,
-                   .workspace = NO_TENSOR};
+    operation o = {
+        .kind = kind, .stream = STREAM_COMPUTE, .phase = when, .unit = unit, .chunk = NO_CHUNK, .workspace = NO_TENSOR};
     for (int i = 0; i < OPERATION_INPUTS; i++)
         o.in[i] = NO_TENSOR;
     for (int i = 0; i < OPERATION_OUTPUTS; i++)
