@@ -50,7 +50,7 @@ reproducible() { # CASE RANKS ...: the same model and metrics at every number of
     for count in "$@"; do
         rm -rf out
         expect "$name reproducible at $count ranks" train "$count" "$golden/parity.ini" "${settings[@]}" \
-            shard.reduce=reproducible
+            shard.reduce=reproducible train.steps=50
         if [[ $count -eq $first ]]; then
             rm -rf one && mv out one
             continue

@@ -8,6 +8,7 @@
 #include "launch/trace_file.h"
 #include "launch/weights.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,4 +192,25 @@ small_result small_training_run(const small_training *t) {
     free(threads);
     free(members);
     return result;
+}
+
+/* Whether AdamW moves this element by what is rounding only. */
+static bool is_noise(const model_shape *shape, const parameter *p, int64_t element) {
+    const int64_t third = p->shape[0] / 3;
+    return shape->family == FAMILY_GPT2 && strstr(p->name, "qkv_bias") != NULL && element / third == 1;
+}
+
+double small_training_distance(const small_training *t, const small_result *a, const small_result *b) {
+    model *m = model_create(&t->shape, t->unit_blocks);
+    double difference = 0, size = 0;
+    int64_t at = 0;
+    for (int32_t i = 0; i < m->list.count; i++)
+        for (int64_t k = 0; k < parameter_elements(&m->list.items[i]); k++, at++) {
+            if (is_noise(&t->shape, &m->list.items[i], k))
+                continue;
+            difference += pow((double)a->weights[at] - (double)b->weights[at], 2);
+            size += pow((double)b->weights[at], 2);
+        }
+    model_destroy(m);
+    return sqrt(difference / size);
 }

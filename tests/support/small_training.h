@@ -34,4 +34,8 @@ model_shape small_shape(model_family family, bool tied);
 
 small_result small_training_run(const small_training *t);
 
+/* Norm of the difference of two runs' weights over the norm of the weights. GPT-2's key biases are left out: softmax
+ * does not see them, so their gradient is rounding, which AdamW turns into full steps in any direction. */
+double small_training_distance(const small_training *t, const small_result *a, const small_result *b);
+
 #endif
