@@ -1,6 +1,6 @@
-/* What planning costs before the first step: makes the training step of rank 0 of 1,024 as launch/plan does, for models of
- * very many layers or micro-batches, and prints the processor's seconds that each phase takes, the size of the program,
- * and how far the arena is above the bound that the packing aims at. Runs nothing and allocates no arena.
+/* What planning costs before the first step: makes the training step of rank 0 of 1,024 as launch/plan does, for models
+ * of very many layers or micro-batches, and prints the processor's seconds that each phase takes, the size of the
+ * program, and how far the arena is above the bound that the packing aims at. Runs nothing and allocates no arena.
  *
  * usage: bench_plan */
 #include "bench/yardstick.h"

@@ -15,7 +15,8 @@ typedef struct range_set {
     int32_t count, capacity;
 } range_set;
 
-/* A binary tree over list positions. A life is the union of a few nodes' spans, at most two in each level: its parts. */
+/* A binary tree over list positions. A life is the union of a few nodes' spans, at most two in each level: its
+ * parts. */
 typedef struct node {
     range_set covering; /* bytes of blocks that have this node as a part: in use during its whole span */
     range_set touching; /* bytes in use at some position of its span by blocks that have it, or one below, as a part */

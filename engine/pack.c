@@ -7,9 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Repairs of the first order and of a random one. First fits in all: so many that about FITS blocks are placed, within
- * limits. The goal is a 400th above the bound, at the last fit a 200th. */
-enum { REPAIRS = 20, REPAIRS_AT_RANDOM = 4, FITS = 1000000, FITS_LEAST = 20, FITS_MOST = 1500 };
+/* Repairs of the first order and, by turns, of random ones: some programs want many orders, others many repairs. */
+enum { REPAIRS = 20, REPAIRS_FEW = 4, REPAIRS_MANY = 12 };
+
+/* First fits in all: so many that about BLOCKS_PLACED blocks are placed, within limits. The goal is a 400th above the
+ * bound, at the last fit a 200th. */
+enum { BLOCKS_PLACED = 1000000, FITS_LEAST = 20, FITS_MOST = 1500 };
 
 /* A packing under way. */
 typedef struct packer {
@@ -150,12 +153,12 @@ int64_t pack(block *blocks, int32_t count, int32_t positions) {
                 .scratch = memory_allocate((size_t)count, sizeof *k.scratch),
                 .best = INT64_MAX,
                 .addresses = memory_allocate((size_t)count, sizeof *k.addresses),
-                .fits_most = (int32_t)minimum(maximum(FITS / count, FITS_LEAST), FITS_MOST)};
+                .fits_most = (int32_t)minimum(maximum(BLOCKS_PLACED / count, FITS_LEAST), FITS_MOST)};
     sort_blocks(&k, (class_order[PACK_CLASSES]){{0, BY_SIZE}});
     fit_and_repair(&k, REPAIRS);
     for (uint64_t attempt = 0; !is_enough(&k); attempt++) {
         sort_at_random(&k, attempt);
-        fit_and_repair(&k, REPAIRS_AT_RANDOM);
+        fit_and_repair(&k, attempt % 4 < 2 ? REPAIRS_FEW : REPAIRS_MANY);
     }
     for (int32_t i = 0; i < count; i++)
         blocks[i].address = k.addresses[i];

@@ -61,8 +61,8 @@ static small_program program_number(uint64_t number, bool unequal) {
 }
 
 static void describe(const small_program *job, uint64_t number) {
-    print_message("  program %llu: %lld layers of width %lld, %d ranks in groups of %d, prefetch %d, %lld passes of %lld "
-                  "x %lld, units of %lld%s%s, recompute %d\n",
+    print_message("  program %llu: %lld layers of width %lld, %d ranks in groups of %d, prefetch %d, %lld passes of "
+                  "%lld x %lld, units of %lld%s%s, recompute %d\n",
                   (unsigned long long)number, (long long)job->shape.layers, (long long)job->shape.width, job->ranks,
                   job->group, job->prefetch, (long long)job->passes, (long long)job->micro_batch,
                   (long long)job->sequence, (long long)job->unit_blocks, job->keep_gathered ? ", kept" : "",

@@ -1,5 +1,5 @@
-/* The step program as data: what is in it, what waits for what. The checks here share no code
- * with the parts that they check. */
+/* The step program as data: what is in it, what waits for what. The checks here share no code with the parts that they
+ * check. */
 #include "engine/verify.h"
 #include "support/small_programs.h"
 #include "support/small_training.h"
