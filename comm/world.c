@@ -128,6 +128,15 @@ bool world_agree(world *w, error *e) {
     return world_agree_maximum(w, &unused, e);
 }
 
+bool world_agree_and_go_on(world *w, error *e) {
+    world_state *state = w->state;
+    if (world_agree(w, e))
+        return true;
+    state->failed = state->broken;
+    state->code = state->broken ? state->code : 0;
+    return false;
+}
+
 void world_barrier(world *w) {
     if (!w->state->broken && !w->state->functions->barrier(w, w->state->limit))
         w->state->broken = true;

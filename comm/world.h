@@ -53,6 +53,9 @@ bool world_agree(world *w, error *e);
 /* The same, and *value becomes its maximum over all ranks: one exchange a step for "a signal came". */
 bool world_agree_maximum(world *w, int64_t *value, error *e);
 
+/* The same for a failure that the job survives, as of a checkpoint that could not be written: all ranks go on. */
+bool world_agree_and_go_on(world *w, error *e);
+
 /* Whether this rank is the one that prints: rank 0 or, when rank 0 is lost, the lowest that is not. Local. */
 bool world_speaks(const world *w);
 

@@ -31,8 +31,8 @@ void command_line_help(FILE *out) {
         "  fsdp_train --version\n"
         "\n"
         "A config to start with: launch/configs/quickstart.ini. The run writes metrics.jsonl and model/ (a Hugging\n"
-        "Face folder) into [output] folder. SIGUSR1 saves the model and goes on; SIGINT and SIGTERM end the run after\n"
-        "the step, saved.\n"
+        "Face folder) into [output] folder, with checkpoint_every checkpoints too, from which the next start goes on.\n"
+        "SIGUSR1 saves and goes on; SIGINT and SIGTERM end the run after the step, saved.\n"
         "\n"
         "Exit codes: 0 finished, 1 internal fault, 2 usage or config, 3 data, 4 checkpoint or model files,\n"
         "5 launch, communication or device, 128+n ended by signal n after an orderly stop.\n",

@@ -24,6 +24,7 @@ enum config_strategy { CONFIG_FULL, CONFIG_GRADIENTS, CONFIG_OPTIMIZER, CONFIG_N
 enum config_reduce_every { CONFIG_EACH, CONFIG_LAST };
 enum config_reduce { CONFIG_FAST, CONFIG_REPRODUCIBLE };
 enum config_device_kind { CONFIG_DEVICE_AUTO, CONFIG_DEVICE_CPU, CONFIG_DEVICE_CUDA };
+enum config_checkpoint_failure { CONFIG_CONTINUE, CONFIG_FAILURE_STOP };
 enum config_dtype { CONFIG_FP32, CONFIG_BF16 };
 
 typedef struct config_model {
@@ -86,7 +87,9 @@ typedef struct config_device {
 typedef struct config_output {
     char *folder;
     int64_t log_every, checkpoint_every, keep;
+    int checkpoint_failure; /* config_checkpoint_failure */
     char *resume;
+    ini_words accept;
     int model_dtype; /* config_dtype */
     int trace;       /* config_switch */
     double trace_steps[2]; /* first and last, from 1, whole */
@@ -128,6 +131,10 @@ bool config_check(config *c, int ranks, error *e);
 
 /* Whether the key of this field (&c->train.steps) was given, rather than left to its default or derived. */
 bool config_given(const config *c, const void *field);
+
+/* Kinds of change that a resumed run may be told to accept ("data", "batch", "sequence"), and whether it was. */
+bool config_acceptable(const char *kind);
+bool config_accepts(const config *c, const char *kind);
 
 /* Describes what is wrong with the value of a field; returns false. The text says what was found and what would do. */
 bool config_refuse(const config *c, const void *field, error *e, const char *format, ...)

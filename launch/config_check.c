@@ -4,6 +4,7 @@
 #include "launch/config_suggest.h"
 
 #include <math.h>
+#include <string.h>
 
 static bool check_batch(const config *c, int ranks, error *e) {
     const config_train *t = &c->train;
@@ -114,7 +115,30 @@ static bool resolve_trace(config *c, error *e) {
     return true;
 }
 
+static const char *const acceptable[] = {"data", "batch", "sequence"};
+
+bool config_acceptable(const char *kind) {
+    for (size_t i = 0; i < sizeof acceptable / sizeof *acceptable; i++)
+        if (strcmp(acceptable[i], kind) == 0)
+            return true;
+    return false;
+}
+
+bool config_accepts(const config *c, const char *kind) {
+    for (size_t i = 0; i < c->output.accept.count; i++)
+        if (strcmp(c->output.accept.items[i], kind) == 0)
+            return true;
+    return false;
+}
+
+static bool check_accept(const config *c, error *e) {
+    for (size_t i = 0; i < c->output.accept.count; i++)
+        if (!config_acceptable(c->output.accept.items[i]))
+            return config_refuse(c, &c->output.accept, e, "accepted is any of data, batch, sequence");
+    return true;
+}
+
 bool config_check(config *c, int ranks, error *e) {
     return check_batch(c, ranks, e) && check_validation(c, e) && check_optimizer(c, e) &&
-           resolve_strategy(c, ranks, e) && resolve_trace(c, e);
+           resolve_strategy(c, ranks, e) && resolve_trace(c, e) && check_accept(c, e);
 }

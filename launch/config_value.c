@@ -244,7 +244,7 @@ char *config_value_accepted(const config_key *key) {
     case CONFIG_WORD:
         return words_text(key->words);
     case CONFIG_LIST:
-        return memory_copy_string("paths or globs");
+        return memory_copy_string(key->words != NULL ? key->words : "paths or globs");
     case CONFIG_TEXT:
         return memory_copy_string(key->words);
     case CONFIG_INTEGER:

@@ -23,6 +23,7 @@ struct data {
     token_stream train_stream, validation_stream;
     window_range train, validation;
     int64_t validation_limit; /* windows that validation takes */
+    int64_t shift;            /* step s takes windows shift + s * global_batch ... */
     int32_t *window;          /* scratch [sequence + 1] */
     int32_t *sorting;         /* scratch [micro_batch * sequence] */
 };
@@ -131,6 +132,14 @@ data_facts data_describe(const data *d) {
     };
 }
 
+const token_stream *data_training_stream(const data *d) {
+    return &d->train_stream;
+}
+
+void data_continue(data *d, int64_t step, int64_t windows) {
+    d->shift = windows - must_multiply(step, d->settings.global_batch);
+}
+
 bool data_check_tokens(const data *d, error *e) {
     return token_stream_check(&d->train_stream, d->settings.vocabulary, e) &&
            token_stream_check(&d->validation_stream, d->settings.vocabulary, e);
@@ -159,7 +168,7 @@ static void sort_tokens(data *d, const int32_t *tokens, int32_t *order) {
 void data_training_batch(data *d, int64_t step, int64_t micro_batch, int32_t *tokens, int32_t *targets,
                          int32_t *order) {
     int64_t sequence = d->settings.sequence;
-    int64_t first = step * d->settings.global_batch + micro_batch * d->settings.micro_batch;
+    int64_t first = d->shift + step * d->settings.global_batch + micro_batch * d->settings.micro_batch;
     for (int64_t i = 0; i < d->settings.micro_batch; i++)
         read_window(d, &d->train, training_window(d, first + i), tokens + i * sequence, targets + i * sequence);
     sort_tokens(d, tokens, order);

@@ -46,6 +46,13 @@ bool data_open(const data_settings *settings, data **opened, error *e);
 void data_close(data *d);
 data_facts data_describe(const data *d);
 
+/* The files that are trained on. */
+const token_stream *data_training_stream(const data *d);
+
+/* Step `step` takes the windows from `windows` on, later steps those behind them: for a run that goes on with another
+ * global batch than it began with. Without this call step 0 takes the first. */
+void data_continue(data *d, int64_t step, int64_t windows);
+
 /* Finds a token outside the vocabulary. May read every file to its end: for one rank to do, before training. */
 bool data_check_tokens(const data *d, error *e);
 

@@ -2,10 +2,14 @@
 #include "engine/checked.h"
 #include "launch/command_line.h"
 #include "launch/machine.h"
+#include "launch/output_folder.h"
+#include "launch/resume.h"
+#include "launch/save.h"
 #include "launch/signals.h"
 #include "launch/train.h"
 #include "launch/weights.h"
 #include "models/huggingface.h"
+#include "shard/checkpoint_folder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +24,8 @@ typedef struct session {
     data *data;
     plan *plan;
     device_memory arena;
+    output_lock *lock; /* rank 0 of a run that trains */
+    resume resume;
     trainer trainer;
 } session;
 
@@ -159,7 +165,9 @@ static bool fill_weights(session *s, error *e) {
     run *r = s->plan->train != NULL ? s->trainer.train : s->trainer.validation;
     char *warning = NULL;
     weights_prepare(s->plan, of, r, s->config->train.sequence);
-    if (s->config->model.from == NULL)
+    if (s->resume.manifest != NULL)
+        save_restore(s->plan, r, s->resume.manifest, s->resume.path, e);
+    else if (s->config->model.from == NULL)
         weights_initialise(s->plan, of, r, (uint64_t)s->config->train.seed);
     else
         weights_load(s->plan, of, r, s->config->model.from, &warning, e);
@@ -178,9 +186,63 @@ static json_t *start_fields(const session *s) {
     return fields;
 }
 
+/* ---- the output folder ---- */
+
+static json_t *resume_fields(const session *s) {
+    const json_t *ranks = json_object_get(s->resume.manifest->training, "ranks");
+    json_t *fields = json_object(), *path = json_string(s->resume.path);
+    json_object_set_new(fields, "step", json_integer(s->resume.at.step));
+    json_object_set_new(fields, "from", path != NULL ? path : json_null());
+    json_object_set_new(fields, "ranks", json_integer(json_integer_value(ranks)));
+    json_object_set(fields, "changes", s->resume.changes);
+    return fields;
+}
+
+static void print_resume(const session *s, int64_t superseded) {
+    const char *key;
+    json_t *values;
+    if (s->resume.manifest != NULL)
+        printf("resume       %s\n", s->resume.path);
+    json_object_foreach(s->resume.changes, key, values) {
+        char *was = json_dumps(json_array_get(values, 0), JSON_ENCODE_ANY);
+        char *is = json_dumps(json_array_get(values, 1), JSON_ENCODE_ANY);
+        printf("changed      %s: %s, was %s\n", key, is, was);
+        free(was);
+        free(is);
+    }
+    if (superseded > 0)
+        printf("superseded   %lld checkpoint%s of later steps set aside as *%s\n", (long long)superseded,
+               superseded == 1 ? "" : "s", CHECKPOINT_SUPERSEDED);
+}
+
+/* What an earlier run in this folder did behind the step where this one goes on is set aside. */
+static bool supersede(session *s, error *e) {
+    char *folder = resume_folder(s->config);
+    int64_t count = 0;
+    bool good = checkpoint_supersede(folder, s->resume.at.step, &count, e);
+    if (good && s->resume.manifest != NULL)
+        good = metrics_supersede(s->config->output.folder, s->resume.at.step, e);
+    free(folder);
+    if (good)
+        print_resume(s, count);
+    return good;
+}
+
 static bool open_metrics(session *s, error *e) {
-    if (s->world.rank == 0 && metrics_open(s->config->output.folder, &s->trainer.metrics, e))
-        metrics_start(s->trainer.metrics, start_fields(s), e);
+    metrics **m = &s->trainer.metrics;
+    return supersede(s, e) && metrics_open(s->config->output.folder, m, e) && metrics_start(*m, start_fields(s), e) &&
+           (s->resume.manifest == NULL || metrics_resume(*m, resume_fields(s), e));
+}
+
+static bool open_output(session *s, error *e) {
+    if (s->world.rank == 0)
+        output_lock_take(s->config->output.folder, &s->lock, e);
+    if (!world_agree(&s->world, e) || !resume_find(s->config, &s->world, s->plan, s->data, &s->resume, e))
+        return false;
+    s->trainer.start = s->resume.at;
+    s->trainer.saved = s->resume.manifest != NULL ? s->resume.at.step : -1;
+    if (s->world.rank == 0)
+        open_metrics(s, e);
     return world_agree(&s->world, e);
 }
 
@@ -246,11 +308,14 @@ static int run_training(session *s, error *e) {
     train_end end = {0};
     s->trainer.started = seconds_now();
     signals_install();
-    if (!prepare(s, e) || !open_metrics(s, e))
+    if (!prepare(s, e) || !open_output(s, e)) {
+        output_lock_release(s->lock);
         return e->code;
+    }
     if (start_runs(s, e))
         train(&s->trainer, &end, e);
     end_metrics(s, &end, e);
+    output_lock_release(s->lock); /* before printing, which may hang where a launcher reads no more */
     if (e->code == 0 && s->world.rank == 0)
         printf("model        %s/model\n", s->config->output.folder);
     return e->code != 0 ? e->code : end.signal != 0 ? 128 + end.signal : EXIT_FINISHED;
@@ -323,6 +388,7 @@ static void release(session *s) {
         metrics_close(s->trainer.metrics);
     run_destroy(s->trainer.train);
     run_destroy(s->trainer.validation);
+    resume_release(&s->resume);
     plan_destroy(s->plan);
     if (s->data != NULL)
         data_close(s->data);

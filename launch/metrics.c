@@ -1,44 +1,19 @@
 #include "launch/metrics.h"
 
 #include "engine/checked.h"
+#include "launch/output_folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct metrics {
     char *path;
     int file;
 };
-
-/* False with errno as it was, unless a file is in the way. */
-static bool is_folder(const char *path) {
-    struct stat status;
-    int reason = errno;
-    bool found = stat(path, &status) == 0;
-    errno = found ? ENOTDIR : reason;
-    return found && S_ISDIR(status.st_mode);
-}
-
-/* mkdir -p; false with errno set. */
-static bool make_folders(const char *path) {
-    char *text = memory_copy_string(path);
-    bool good = true;
-    for (char *slash = text; good && slash != NULL;) {
-        slash = strchr(slash + 1, '/');
-        if (slash != NULL)
-            *slash = '\0';
-        good = mkdir(text, 0777) == 0 || is_folder(text);
-        if (slash != NULL)
-            *slash = '/';
-    }
-    free(text);
-    return good;
-}
 
 static bool write_all(int file, const char *text, size_t length) {
     while (length > 0) {
@@ -63,10 +38,8 @@ static bool finish_last_line(int file) {
 }
 
 bool metrics_open(const char *folder, metrics **opened, error *e) {
-    if (!make_folders(folder))
-        return error_set(e, EXIT_USAGE, "[output] folder = %s: cannot make the folder: %s", folder, strerror(errno));
-    if (access(folder, W_OK | X_OK) != 0)
-        return error_set(e, EXIT_USAGE, "[output] folder = %s: cannot write there: %s", folder, strerror(errno));
+    if (!output_folder_prepare(folder, e))
+        return false;
     char *path = memory_format("%s/metrics.jsonl", folder);
     int file = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0 || !finish_last_line(file)) {
@@ -122,6 +95,13 @@ bool metrics_start(metrics *m, json_t *fields, error *e) {
     return write_event(m, event, e);
 }
 
+bool metrics_resume(metrics *m, json_t *fields, error *e) {
+    json_t *event = new_event("resume");
+    json_object_update(event, fields);
+    json_decref(fields);
+    return write_event(m, event, e);
+}
+
 bool metrics_step(metrics *m, const step_report *report, error *e) {
     json_t *event = new_event("step");
     add_integer(event, "step", report->step);
@@ -142,6 +122,13 @@ bool metrics_validation(metrics *m, int64_t step, double loss, error *e) {
     json_t *event = new_event("validation");
     add_integer(event, "step", step);
     add_number(event, "loss", loss);
+    return write_event(m, event, e);
+}
+
+bool metrics_checkpoint(metrics *m, int64_t step, double seconds, error *e) {
+    json_t *event = new_event("checkpoint");
+    add_integer(event, "step", step);
+    add_number(event, "seconds", seconds);
     return write_event(m, event, e);
 }
 

@@ -4,7 +4,11 @@
  *   {"event":"start", ...}       once per start; resumed runs append
  *   {"event":"step", ...}        a step, numbered from 1
  *   {"event":"validation", ...}  a validation loss
- *   {"event":"end", ...}         how it ended */
+ *   {"event":"resume", ...}      where this start goes on, after its start event
+ *   {"event":"checkpoint", ...}  one was written: step, and the seconds that training stood still
+ *   {"event":"end", ...}         how it ended
+ *
+ * Lines of steps that a resumed run does again are moved to folder/metrics.superseded.jsonl. */
 #ifndef FSDP_LAUNCH_METRICS_H
 #define FSDP_LAUNCH_METRICS_H
 
@@ -30,6 +34,11 @@ typedef struct step_report {
 
 typedef struct metrics metrics;
 
+/* For a run that goes on behind `step`, before metrics_open: moves the lines of later steps, and what is no JSON, to
+ * folder/metrics.superseded.jsonl, behind a line {"event":"superseded","after":step,"lines":count}. metrics.jsonl is
+ * replaced as a whole or not at all. EXIT_USAGE. */
+bool metrics_supersede(const char *folder, int64_t step, error *e);
+
 /* Makes the folder with its parents and opens folder/metrics.jsonl for appending. A folder that cannot be made or
  * written is EXIT_USAGE, with path and reason. */
 bool metrics_open(const char *folder, metrics **opened, error *e);
@@ -41,6 +50,11 @@ void metrics_close(metrics *m);
 bool metrics_start(metrics *m, json_t *fields, error *e);
 bool metrics_step(metrics *m, const step_report *report, error *e);
 bool metrics_validation(metrics *m, int64_t step, double loss, error *e);
+
+bool metrics_checkpoint(metrics *m, int64_t step, double seconds, error *e);
+
+/* `fields`: an object with step, from, ranks (of the saver) and changes; its reference is taken. */
+bool metrics_resume(metrics *m, json_t *fields, error *e);
 
 typedef enum end_reason { END_FINISHED, END_SIGNAL, END_ERROR } end_reason;
 

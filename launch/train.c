@@ -4,9 +4,9 @@
 #include "engine/device/update.h"
 #include "launch/machine.h"
 #include "launch/progress.h"
+#include "launch/save.h"
 #include "launch/signals.h"
 #include "launch/trace_file.h"
-#include "launch/weights.h"
 #include "optim/learning_rate.h"
 
 #include <math.h>
@@ -25,8 +25,8 @@ double seconds_now(void) {
 typedef struct loop {
     progress *shown;   /* NULL on ranks above 0 */
     trace *trace;      /* NULL: none is made */
-    int skipped;       /* bad steps in a row */
-    int64_t steps;     /* done */
+    position at;       /* behind the last step */
+    int64_t steps;     /* done since the start */
     step_shares spent; /* on them, by all ranks together */
 } loop;
 
@@ -94,14 +94,14 @@ static void fill_training_batch(trainer *t, int64_t step) {
     host.scalars[SCALAR_LEARNING_RATE] = rate_of(t->config, step);
 }
 
-static step_report report_of(const trainer *t, int64_t step, const double *result, double seconds) {
+static step_report report_of(const trainer *t, const position *before, const double *result, double seconds) {
     const int64_t tokens = data_training_counted(t->data);
     const double flops = model_flops_per_token(t->plan->model, t->config->train.sequence);
-    return (step_report){.step = step + 1,
+    return (step_report){.step = before->step + 1,
                          .loss = result[RESULT_LOSS],
                          .gradient_norm = result[RESULT_NORM],
-                         .learning_rate = rate_of(t->config, step),
-                         .tokens = (step + 1) * tokens,
+                         .learning_rate = rate_of(t->config, before->step),
+                         .tokens = before->tokens + tokens,
                          .seconds = seconds,
                          .tokens_per_second = (double)tokens / seconds,
                          .tflops = flops * (double)tokens / seconds / t->world->size / 1e12,
@@ -163,15 +163,6 @@ bool validate(trainer *t, double *loss, error *e) {
 
 /* ---- the loop ---- */
 
-static bool save_model(trainer *t, error *e) {
-    char *folder = memory_format("%s/model", t->config->output.folder);
-    const dtype type = t->config->output.model_dtype == CONFIG_BF16 ? DTYPE_BF16 : DTYPE_F32;
-    const bool good =
-        weights_save(t->plan, t->plan->train, t->train, t->world, folder, type, t->config->model.from, e);
-    free(folder);
-    return good;
-}
-
 static bool validate_and_report(trainer *t, progress *shown, int64_t step, error *e) {
     double loss = 0;
     if (!validate(t, &loss, e))
@@ -204,12 +195,20 @@ static bool report_step(trainer *t, loop *l, const step_report *report, const no
     if (!metrics_step(t->metrics, report, e))
         return false;
     progress_step(l->shown, report);
+    if (t->unsaved)
+        progress_note(l->shown, "warning: the last checkpoint could not be written");
     if (trace_step(l->trace, report->step) != NULL) {
         char *what = memory_format("step %lld, traced:", (long long)report->step);
         note_shares(l, what, joint->shares, t->world->size);
         free(what);
     }
     return true;
+}
+
+static void advance(const trainer *t, position *at) {
+    at->step++;
+    at->windows += t->config->train.global_batch;
+    at->tokens += data_training_counted(t->data);
 }
 
 static bool one_step(trainer *t, loop *l, int64_t step, notice *joint, error *e) {
@@ -224,12 +223,13 @@ static bool one_step(trainer *t, loop *l, int64_t step, notice *joint, error *e)
     *joint = exchange_notices(t->world, shares_of(t, l, step, end - filled, end - start));
     l->spent = add_shares(l->spent, joint->shares);
     l->steps++;
-    step_report report = report_of(t, step, result, end - start);
+    step_report report = report_of(t, &l->at, result, end - start);
     report.memory = joint->memory;
     report.exposed = joint->exposed;
     if (t->world->rank == 0 && !report_step(t, l, &report, joint, e))
         return false;
-    return judge(t, step, result, &l->skipped, e);
+    advance(t, &l->at);
+    return judge(t, step, result, &l->at.skipped, e);
 }
 
 static bool time_to_validate(const trainer *t, int64_t step) {
@@ -240,7 +240,7 @@ static bool time_to_validate(const trainer *t, int64_t step) {
 /* Behind the last traced step, or behind the last step of a run that is stopped before. `done`: steps done. */
 static bool save_trace(trainer *t, const loop *l, int64_t done, bool stops, error *e) {
     const double *chosen = t->config->output.trace_steps;
-    const int64_t first = (int64_t)chosen[0], last = (int64_t)chosen[1];
+    const int64_t first = maximum((int64_t)chosen[0], t->start.step + 1), last = (int64_t)chosen[1];
     if (l->trace == NULL || done < first || done > last || (done < last && !stops))
         return true;
     if (!trace_file_write(t->world, l->trace, first, done, t->config->output.folder, e))
@@ -250,8 +250,13 @@ static bool save_trace(trainer *t, const loop *l, int64_t done, bool stops, erro
     return true;
 }
 
+static bool time_to_save(const trainer *t, const train_end *end, bool asked) {
+    const int64_t every = t->config->output.checkpoint_every;
+    return every > 0 && (end->step % every == 0 || asked || end->signal != 0 || end->step == t->config->train.steps);
+}
+
 static bool train_steps(trainer *t, loop *l, train_end *end, error *e) {
-    for (int64_t step = 0; step < t->config->train.steps && end->signal == 0; step++) {
+    for (int64_t step = l->at.step; step < t->config->train.steps && end->signal == 0; step++) {
         notice joint;
         if (!one_step(t, l, step, &joint, e) || !save_trace(t, l, step + 1, joint.end_signal != 0, e))
             return false;
@@ -259,6 +264,8 @@ static bool train_steps(trainer *t, loop *l, train_end *end, error *e) {
             return false;
         end->step = step + 1;
         end->signal = joint.end_signal;
+        if (time_to_save(t, end, joint.save) && !save_checkpoint(t, &l->at, e))
+            return false;
         if (joint.save && end->signal == 0 && step + 1 < t->config->train.steps && !save_model(t, e))
             return false;
     }
@@ -275,10 +282,11 @@ static void end_progress(const trainer *t, loop *l) {
 
 bool train(trainer *t, train_end *end, error *e) {
     const config_output *output = &t->config->output;
-    loop l = {0};
-    *end = (train_end){0};
+    loop l = {.at = t->start};
+    *end = (train_end){.step = t->start.step};
+    data_continue(t->data, t->start.step, t->start.windows);
     if (t->world->rank == 0)
-        l.shown = progress_create(stdout, 1, t->config->train.steps, output->log_every);
+        l.shown = progress_create(stdout, t->start.step + 1, t->config->train.steps, output->log_every);
     if (output->trace == CONFIG_YES)
         l.trace = trace_create(t->plan->train->program, (int64_t)output->trace_steps[0],
                                (int64_t)output->trace_steps[1]);

@@ -1,10 +1,11 @@
-/* Trains: step after step with metrics, progress, validation and signals. */
+/* Trains: step after step with metrics, progress, validation, checkpoints and signals. */
 #ifndef FSDP_LAUNCH_TRAIN_H
 #define FSDP_LAUNCH_TRAIN_H
 
 #include "launch/data.h"
 #include "launch/metrics.h"
 #include "launch/plan.h"
+#include "launch/training_record.h"
 
 /* All that training works with. Everything belongs to the caller. */
 typedef struct trainer {
@@ -14,6 +15,9 @@ typedef struct trainer {
     data *data;
     run *train, *validation; /* NULL: not part of this run */
     metrics *metrics;        /* NULL on ranks above 0, and when only validating */
+    position start;          /* where this start goes on; zeros: at the beginning */
+    int64_t saved;           /* step of the last checkpoint; -1: none */
+    bool unsaved;            /* a later one could not be written */
     double started;          /* seconds on the monotonic clock, for the end event */
 } trainer;
 

@@ -79,25 +79,60 @@ bool file_create(const char *path, const void *contents, size_t bytes, error *e)
     return fine;
 }
 
-bool file_copy(const char *from, const char *to, error *e) {
-    int descriptor = open(from, O_RDONLY | O_CLOEXEC);
+bool file_load(const char *path, char **contents, size_t *bytes, error *e) {
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
     struct stat status;
     if (descriptor < 0 || fstat(descriptor, &status) != 0) {
-        failed("open", from, e);
+        failed("open", path, e);
         if (descriptor >= 0)
             close(descriptor);
         return false;
     }
-    size_t bytes = (size_t)status.st_size;
-    void *contents = memory_allocate(bytes, 1);
-    bool fine = file_read_at(descriptor, from, contents, bytes, 0, e) && file_create(to, contents, bytes, e);
-    free(contents);
+    *bytes = (size_t)status.st_size;
+    *contents = memory_allocate(*bytes + 1, 1);
+    bool fine = file_read_at(descriptor, path, *contents, *bytes, 0, e);
     close(descriptor);
+    if (!fine)
+        free(*contents);
+    return fine;
+}
+
+bool file_copy(const char *from, const char *to, error *e) {
+    char *contents;
+    size_t bytes;
+    if (!file_load(from, &contents, &bytes, e))
+        return false;
+    bool fine = file_create(to, contents, bytes, e);
+    free(contents);
     return fine;
 }
 
 bool file_exists(const char *path) {
     return access(path, F_OK) == 0;
+}
+
+/* False with errno as it was, unless a file is in the way. */
+static bool is_folder(const char *path) {
+    struct stat status;
+    int reason = errno;
+    bool found = stat(path, &status) == 0;
+    errno = found ? ENOTDIR : reason;
+    return found && S_ISDIR(status.st_mode);
+}
+
+bool folder_make(const char *path) {
+    char *text = memory_copy_string(path);
+    bool good = true;
+    for (char *slash = text; good && slash != NULL;) {
+        slash = strchr(slash + 1, '/');
+        if (slash != NULL)
+            *slash = '\0';
+        good = mkdir(text, 0777) == 0 || is_folder(text);
+        if (slash != NULL)
+            *slash = '/';
+    }
+    free(text);
+    return good;
 }
 
 bool folder_sync(const char *path, error *e) {

@@ -13,6 +13,9 @@
 bool file_read_at(int descriptor, const char *path, void *to, size_t bytes, int64_t offset, error *e);
 bool file_write_at(int descriptor, const char *path, const void *from, size_t bytes, int64_t offset, error *e);
 
+/* The whole file, and a NUL behind it; freed by the caller. */
+bool file_load(const char *path, char **contents, size_t *bytes, error *e);
+
 /* A JSON file whose top is an object, repeated keys refused. NULL on failure; json_decref() releases it. */
 json_t *file_load_json(const char *path, error *e);
 
@@ -21,6 +24,9 @@ bool file_create(const char *path, const void *contents, size_t bytes, error *e)
 bool file_copy(const char *from, const char *to, error *e);
 
 bool file_exists(const char *path);
+
+/* Makes a folder and those above it; one that is there is fine. False with errno set. */
+bool folder_make(const char *path);
 
 /* Makes the names inside a folder durable. */
 bool folder_sync(const char *path, error *e);

@@ -1,0 +1,53 @@
+/* Checkpoints: a training state on disk, complete or absent, from which any number of ranks goes on. The format is
+ * described in shard/checkpoint_manifest.h; the folder that holds the checkpoints of a run, in
+ * shard/checkpoint_folder.h.
+ *
+ * Errors carry EXIT_MODEL, name path and system's reason, and are the rank's own where only it can see them. */
+#ifndef FSDP_SHARD_CHECKPOINT_H
+#define FSDP_SHARD_CHECKPOINT_H
+
+#include "comm/world.h"
+#include "shard/checkpoint_manifest.h"
+
+/* The state of this rank, wherever it lies. Elements at .. at + count of its shard of a unit; ranges never touch
+ * padding. */
+typedef struct checkpoint_state {
+    const parameter_list *list;
+    const flat_layout *layout;
+    void *context;
+    void (*read)(void *context, int32_t unit, state_part part, int64_t at, int64_t count, float *values);
+    void (*write)(void *context, int32_t unit, state_part part, int64_t at, int64_t count, const float *values);
+} checkpoint_state;
+
+typedef struct checkpoint_facts {
+    int64_t step, updates;
+    json_t *training; /* as in the manifest; on rank 0, the others may have NULL */
+} checkpoint_facts;
+
+/* Writes FOLDER/step-NNNNNNNN, which must not exist. Collective; the ranks of the first shard group
+ * write, with CHUNK_BYTES of memory. False on every rank, with the same error, when any rank failed: then no checkpoint
+ * was added or removed, and the job can go on. */
+bool checkpoint_write(const checkpoint_state *s, world *w, const char *folder, const checkpoint_facts *facts, error *e);
+
+/* Whether the folder at `path` holds the files that the manifest names, of their length, and nothing else. */
+bool checkpoint_check_files(const checkpoint_manifest *m, const char *path, error *e);
+
+/* Compares chunks with their checksums: this rank's share of `ranks` shares of all chunks. */
+bool checkpoint_check_chunks(const checkpoint_manifest *m, const char *path, int rank, int ranks, error *e);
+
+/* Whether the checkpoint holds exactly the parameters of the list. */
+bool checkpoint_check_parameters(const checkpoint_manifest *m, const char *path, const parameter_list *list, error *e);
+
+typedef struct checkpoint_reader checkpoint_reader;
+
+checkpoint_reader *checkpoint_reader_open(const checkpoint_manifest *m, const char *path);
+void checkpoint_reader_close(checkpoint_reader *r);
+
+/* Elements first .. first + count of a tensor, which are inside it. */
+bool checkpoint_read(checkpoint_reader *r, const checkpoint_tensor *t, state_part part, int64_t first, int64_t count,
+                     float *values, error *e);
+
+/* Fills this rank's shards, reading only what they hold, with CHUNK_BYTES of memory. The parameters were checked. */
+bool checkpoint_load(const checkpoint_state *s, const checkpoint_manifest *m, const char *path, error *e);
+
+#endif
