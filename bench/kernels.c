@@ -118,16 +118,12 @@ static void bench_close(bench *b) {
 /* ---- measurement ---- */
 
 /* With one rank a collective copies the rank's part, if it does not lie in its place already. */
-static bool is_collective(operation_kind kind) {
-    return kind == OPERATION_ALL_GATHER || kind == OPERATION_REDUCE_SCATTER || kind == OPERATION_ALL_REDUCE;
-}
-
 static launch launch_of(const bench *b, const operation *o) {
     launch l = program_launch(b->plan->train->program, o, b->arena.base);
     size_t bytes;
     if (o->kind == OPERATION_COPY_IN || o->kind == OPERATION_COPY_OUT)
         l.workspace = (char *)run_host(b->run, o->attributes.host, &bytes) + o->attributes.host_offset;
-    if (is_collective(o->kind) && l.in[0].data != l.out[0].data)
+    if (operation_is_collective(o->kind) && l.in[0].data != l.out[0].data)
         memcpy(l.out[0].data, l.in[0].data, (size_t)(operand_count(&l.in[0]) * dtype_bytes(l.in[0].type)));
     return l;
 }
@@ -144,7 +140,7 @@ static void measure_operations(const bench *b, clockid_t clock, double *seconds)
     const program *p = b->plan->train->program;
     for (int32_t i = 0; i < p->operation_count; i++) {
         const launch l = launch_of(b, &p->operations[i]);
-        if (is_collective(l.kind))
+        if (operation_is_collective(l.kind))
             continue;
         const double start = seconds_of(clock);
         device_cpu.launch(b->device, 0, &l);
@@ -211,7 +207,7 @@ static double print_table(const bench *b, const double *seconds, bool by_shape, 
     double total = 0;
     for (int32_t i = 0; i < p->operation_count; i++) {
         const launch l = launch_of(b, &p->operations[i]);
-        if (is_collective(l.kind))
+        if (operation_is_collective(l.kind))
             continue;
         char label[LABEL];
         label_of(&l, by_shape, label);

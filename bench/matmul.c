@@ -6,8 +6,6 @@
 #include "engine/checked.h"
 #include "engine/device/device.h"
 
-#include <string.h>
-
 typedef struct shape {
     const char *name;
     int64_t m, n, k;

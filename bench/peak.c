@@ -6,7 +6,6 @@
  * Ends as the command does. */
 #include "bench/yardstick.h"
 
-#include <stdint.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>

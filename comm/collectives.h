@@ -44,9 +44,9 @@ typedef struct collective {
     dtype type;            /* fp32; fp64 for all_gather only */
     int64_t count;         /* elements of one rank's part; all_reduce: of the whole tensor */
     int64_t input, output; /* bytes from the arena's start; see above for what may coincide */
-    int odd;               /* sums: see below; group_size is odd times a power of two */
+    int odd;               /* sums: see above; group_size is odd times a power of two */
     bool accumulate;       /* reduce_scatter: add to the output */
-    const char *name;      /* for messages: "reduce block3, pass 1"; owned by the caller, outlives the collectives */
+    const char *name;      /* for messages: "all_gather of block3, ..."; owned by the caller, outlives the collectives */
 } collective;
 
 typedef struct collectives collectives;

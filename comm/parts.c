@@ -75,8 +75,7 @@ static uint64_t digest_of(const world *w, const collective *list, int32_t count)
         int64_t input = in_place && gathers ? o->output : o->input;
         int64_t output = in_place && !gathers ? o->input : o->output;
         const int64_t fields[] = {o->kind,  o->stream, o->group_stride, o->group_size, o->type,
-                                  o->count, input,     output,          o->accumulate,
-                                  o->odd};
+                                  o->count, input,     output,          o->accumulate, o->odd};
         for (size_t f = 0; f < sizeof fields / sizeof *fields; f++)
             digest = digest_number(digest, fields[f]);
     }

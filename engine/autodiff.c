@@ -3,7 +3,6 @@
 #include "engine/checked.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct autodiff_state {
     const program *forward;

@@ -81,7 +81,7 @@ bool *units_outside_blocks(const program *p) {
 /* A device computes about 2,000 FLOPs while a byte is reduced (600 TFLOP/s, 300 GB/s). */
 enum { FLOPS_PER_REDUCED_BYTE = 2000, TURNS_HELD_MOST = 4 };
 
-/* A run of compute operations of one unit and pass. */
+/* A run of compute operations of one unit and pass, as shard/schedule.h has them, found again in the list. */
 typedef struct turn {
     int32_t first, last; /* positions of its first and last operation */
     int32_t unit, pass;

@@ -6,7 +6,8 @@
 #include "engine/program.h"
 
 typedef struct lifetime {
-    tensor_id storage;   /* the tensor that stands for the storage; views and takers name another tensor than themselves */
+    tensor_id
+        storage; /* the tensor that stands for the storage; views and takers name another tensor than themselves */
     int32_t first, last; /* for that tensor: positions of the first and last access; NO_OPERATION: never accessed */
     int64_t bytes;       /* for that tensor: bytes of the storage */
 } lifetime;

@@ -4,7 +4,6 @@
 #include "engine/program.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static bool comes_and_goes(const program *p, const lifetime *lives, tensor_id t) {
     return lives[t].storage == t && !p->tensors[t].persistent && lives[t].first != NO_OPERATION;

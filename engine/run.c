@@ -10,11 +10,11 @@ struct run {
     const program *p;
     device *d;
     device_memory arena;
-    int32_t *order;        /* [operations]: what is executed first, second, ...; NULL: as listed */
-    launch *launches;      /* [operations]; unused for collectives */
-    int32_t *collective;   /* [operations]: number among the collectives; -1: none */
-    bool *awaited;         /* [operations]: another stream waits for it, so an event is recorded behind it */
-    char **names;          /* of the collectives, for messages */
+    int32_t *order;      /* [operations]: what is executed first, second, ...; NULL: as listed */
+    launch *launches;    /* [operations]; unused for collectives */
+    int32_t *collective; /* [operations]: number among the collectives; -1: none */
+    bool *awaited;       /* [operations]: another stream waits for it, so an event is recorded behind it */
+    char **names;        /* of the collectives, for messages */
     int32_t name_count;
     collectives *comm;
     void *host[HOST_BUFFER_COUNT];

@@ -5,7 +5,7 @@
 #define FSDP_ENGINE_RUN_H
 
 #include "comm/collectives.h"
-#include "engine/step.h"
+#include "engine/program.h"
 
 /* How the ranks are grouped. A shard group is ranks kG .. kG + G-1. */
 typedef struct mesh {

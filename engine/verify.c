@@ -4,7 +4,6 @@
 #include "engine/verify_bytes.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* What is known to have happened when an operation starts: per stream the last operation that is done, and the last
  * whose bytes other ranks have finished reading. Operations of the second round count on from the first. */

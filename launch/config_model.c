@@ -4,8 +4,6 @@
 #include "launch/config_suggest.h"
 #include "launch/presets.h"
 
-#include <string.h>
-
 /* The shape keys of whole numbers, in the config and in the shape. */
 typedef struct shape_key {
     size_t in_config, in_shape;

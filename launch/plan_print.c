@@ -42,8 +42,7 @@ static void print_peak(const program *x, const memory_profile *m, FILE *to) {
         return;
     const operation *o = &x->operations[m->operation];
     fprintf(to, "peak         at operation %d: %s %s of %s, micro-batch %d\n", m->operation, phase_name(o->phase),
-            operation_signature_of(o->kind)->name, o->unit == NO_UNIT ? "all units" : x->unit_names[o->unit],
-            o->pass);
+            operation_signature_of(o->kind)->name, o->unit == NO_UNIT ? "all units" : x->unit_names[o->unit], o->pass);
 }
 
 static void print_memory(const plan *p, FILE *to) {
@@ -52,7 +51,8 @@ static void print_memory(const plan *p, FILE *to) {
     fprintf(to, "memory       per rank, at the step's peak\n");
     for (int role = 0; role < ROLE_COUNT; role++)
         if (m.bytes[role] > 0)
-            fprintf(to, "             %-20s %12.3f MB\n", tensor_role_name((tensor_role)role), megabytes(m.bytes[role]));
+            fprintf(to, "             %-20s %12.3f MB\n", tensor_role_name((tensor_role)role),
+                    megabytes(m.bytes[role]));
     const place_bounds bounds = place_bounds_of(x);
     fprintf(to, "             %-20s %12.3f MB  (%lld bytes)\n", "arena", megabytes(p->arena_bytes),
             (long long)p->arena_bytes);
@@ -66,8 +66,10 @@ void plan_print(const plan *p, const config *c, FILE *to) {
     print_recompute(p, c, to);
     print_memory(p, to);
     const program *x = p->train != NULL ? p->train->program : p->validation->program;
-    fprintf(to, "program      %d operations on %d streams, %d waits between streams; verified: no race, no stale read, no "
-                "deadlock\n", x->operation_count, STREAM_COUNT, waits_count(x));
+    fprintf(to,
+            "program      %d operations on %d streams, %d waits between streams; verified: no race, no stale read, no "
+            "deadlock\n",
+            x->operation_count, STREAM_COUNT, waits_count(x));
 }
 
 void plan_print_program(const plan *p, FILE *to) {

@@ -4,7 +4,6 @@
 #include "shard/file.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* The name that config.json has for a type of weights. */
 static const char *type_name(dtype type) {

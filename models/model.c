@@ -2,12 +2,10 @@
 #include "models/model.h"
 
 #include "engine/checked.h"
-#include "engine/error.h"
 #include "engine/rng.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 const char *model_family_name(model_family family) {
     static const char *const names[FAMILY_COUNT] = {"gpt2", "llama"};

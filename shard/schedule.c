@@ -5,7 +5,6 @@
 #include "shard/reducer.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* A run of compute operations of one unit in one pass. */
 typedef struct turn {

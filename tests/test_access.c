@@ -73,7 +73,8 @@ static void copy_in(const program *p, const operation *o, char *bytes) {
         if (x->type == DTYPE_F64)
             ((double *)(void *)(bytes + x->address))[i] = 1e-3;
         else /* a sorted run of tokens is its own order's order */
-            ((int32_t *)(void *)(bytes + x->address))[i] = o->attributes.host == HOST_ORDER ? (int32_t)i : (int32_t)(i / 2);
+            ((int32_t *)(void *)(bytes + x->address))[i] =
+                o->attributes.host == HOST_ORDER ? (int32_t)i : (int32_t)(i / 2);
     }
 }
 

@@ -191,8 +191,12 @@ static void rope_is_undone_by_its_inverse(void **state) {
 static void attention_case(int64_t heads, int64_t kv_heads, int64_t head_width, bool causal) {
     enum { SEQUENCE = 5, ROWS = 10 };
     int64_t width = (heads + 2 * kv_heads) * head_width;
-    attributes a = {.sequence = SEQUENCE, .heads = heads, .kv_heads = kv_heads, .head_width = head_width,
-                    .causal = causal, .scale = 0.7};
+    attributes a = {.sequence = SEQUENCE,
+                    .heads = heads,
+                    .kv_heads = kv_heads,
+                    .head_width = head_width,
+                    .causal = causal,
+                    .scale = 0.7};
     launch forward = {.kind = OPERATION_ATTENTION, .attributes = a};
     forward.in[0] = values(ROWS, width, 1);
     forward.out[0] = empty(ROWS, heads * head_width);

@@ -247,7 +247,10 @@ static void rope(void **state) {
     for (int s = 0; s < SIZE_COUNT; s++)
         for (int inverse = 0; inverse < 2; inverse++) {
             int64_t half = sizes[s], rows = 6, sequence = 3, heads = 3, kv_heads = 1;
-            attributes a = {.sequence = sequence, .heads = heads, .kv_heads = kv_heads, .head_width = 2 * half,
+            attributes a = {.sequence = sequence,
+                            .heads = heads,
+                            .kv_heads = kv_heads,
+                            .head_width = 2 * half,
                             .inverse = inverse != 0};
             launch l = {.kind = OPERATION_ROPE, .attributes = a};
             l.in[0] = floats(rows, (heads + 2 * kv_heads) * 2 * half, 1);
@@ -263,8 +266,12 @@ typedef struct attention_shape {
 } attention_shape;
 
 static launch attention_launch(const attention_shape *s, bool causal) {
-    attributes a = {.sequence = s->sequence, .heads = s->heads, .kv_heads = s->kv_heads, .head_width = s->head_width,
-                    .causal = causal, .scale = 1 / sqrt((double)s->head_width)};
+    attributes a = {.sequence = s->sequence,
+                    .heads = s->heads,
+                    .kv_heads = s->kv_heads,
+                    .head_width = s->head_width,
+                    .causal = causal,
+                    .scale = 1 / sqrt((double)s->head_width)};
     int64_t rows = s->sequences * s->sequence;
     launch l = {.kind = OPERATION_ATTENTION, .attributes = a};
     l.in[0] = operand_random(DTYPE_F32, rows, (s->heads + 2 * s->kv_heads) * s->head_width, 2, 1);
@@ -274,7 +281,7 @@ static launch attention_launch(const attention_shape *s, bool causal) {
 }
 
 static const attention_shape attention_shapes[] = {
-    {2, 1, 1, 1, 1},   {1, 2, 2, 1, 5},   {3, 15, 2, 2, 16},  {1, 16, 4, 2, 17}, {2, 17, 3, 1, 8},  {1, 63, 2, 2, 64},
+    {2, 1, 1, 1, 1},   {1, 2, 2, 1, 5},   {3, 15, 2, 2, 16},  {1, 16, 4, 2, 17},  {2, 17, 3, 1, 8},   {1, 63, 2, 2, 64},
     {2, 64, 2, 1, 33}, {1, 65, 3, 3, 15}, {1, 127, 2, 1, 31}, {1, 129, 1, 1, 65}, {1, 257, 4, 2, 32},
 };
 enum { ATTENTION_SHAPES = sizeof attention_shapes / sizeof *attention_shapes };
@@ -384,8 +391,8 @@ static void cross_entropy_extremes(void **state) {
         launch l = cross_entropy_launch(1, vocabulary, true);
         for (int64_t v = 0; v < vocabulary; v++) {
             double value = operand_get(&l.in[0], v);
-            const double changed[] = {v < 700 ? -INFINITY : value, v > 700 ? -INFINITY : value,
-                                      0.1 * (double)v, -0.1 * (double)v};
+            const double changed[] = {v < 700 ? -INFINITY : value, v > 700 ? -INFINITY : value, 0.1 * (double)v,
+                                      -0.1 * (double)v};
             operand_set(&l.in[0], v, changed[which]);
         }
         operand_set(&l.in[1], 0, 700);
@@ -447,8 +454,8 @@ static void granule_norm(void **state) {
 /* Two ranks that hold a shard each, three units (one without squares on the second rank), two passes. */
 static launch step_result_launch(double clip) {
     static const granule_columns columns[] = {{3, 2, 0}, {1, 1, 2}, {4, 2, 3}};
-    attributes a = {.columns = columns, .column_count = 3, .group_size = 2, .loss_column = 5, .passes = 2,
-                    .clip = clip};
+    attributes a = {
+        .columns = columns, .column_count = 3, .group_size = 2, .loss_column = 5, .passes = 2, .clip = clip};
     const double scalars[SCALAR_COUNT] = {[SCALAR_GRADIENT_SCALE] = 0.125};
     launch l = {.kind = OPERATION_STEP_RESULT, .attributes = a};
     l.in[0] = operand_random(DTYPE_F64, 2, 7, 1, 1);
@@ -483,8 +490,12 @@ static void step_result(void **state) {
 /* Gradient, moments and master are about 1 and the moments' own roundings come before the division. */
 static void adamw(void **state) {
     for (int bad = 0; bad < 2; bad++) {
-        attributes a = {.segments = segments, .segment_count = SEGMENTS, .beta_first = 0.9, .beta_second = 0.95,
-                        .epsilon = 1e-8, .weight_decay = 0.1};
+        attributes a = {.segments = segments,
+                        .segment_count = SEGMENTS,
+                        .beta_first = 0.9,
+                        .beta_second = 0.95,
+                        .epsilon = 1e-8,
+                        .weight_decay = 0.1};
         const double scalars[SCALAR_COUNT] = {[SCALAR_LEARNING_RATE] = 0.01}, count = 3;
         double result[RESULT_COUNT] = {[RESULT_CLIP] = 0.3, [RESULT_BAD] = bad};
         launch l = {.kind = OPERATION_ADAMW, .attributes = a, .in = {shard(1)}};

@@ -7,9 +7,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 
@@ -28,8 +26,8 @@ static int count_of(const program *p, operation_kind kind, phase when, int32_t u
 static void full_sharding_moves_each_unit_once_a_pass(void **state) {
     (void)state;
     for (int family = 0; family < FAMILY_COUNT; family++) {
-        const small_program job =
-            SMALL_PROGRAM(small_shape((model_family)family, family == FAMILY_GPT2), 4, 4, 1, 3, 1, 19, 1, false, false, RECOMPUTE_NONE);
+        const small_program job = SMALL_PROGRAM(small_shape((model_family)family, family == FAMILY_GPT2), 4, 4, 1, 3, 1,
+                                                19, 1, false, false, RECOMPUTE_NONE);
         step *s = small_program_build(&job);
         const program *p = s->program;
         for (int32_t pass = 0; pass < job.passes; pass++) {
@@ -46,7 +44,8 @@ static void full_sharding_moves_each_unit_once_a_pass(void **state) {
 
 static void one_rank_communicates_nothing(void **state) {
     (void)state;
-    const small_program job = SMALL_PROGRAM(small_shape(FAMILY_LLAMA, true), 1, 1, 1, 2, 1, 19, 1, false, false, RECOMPUTE_NONE);
+    const small_program job =
+        SMALL_PROGRAM(small_shape(FAMILY_LLAMA, true), 1, 1, 1, 2, 1, 19, 1, false, false, RECOMPUTE_NONE);
     step *s = small_program_build(&job);
     for (int32_t i = 0; i < s->program->operation_count; i++)
         assert_true(s->program->operations[i].kind < OPERATION_ALL_GATHER);

@@ -58,9 +58,10 @@ typedef struct strategy {
 } strategy;
 
 static const strategy strategies[] = {
-    {"full", 1, false, true},      {"gradients", 1, true, true},         {"optimizer", 1, true, false},
-    {"none", 0, true, false},      {"none, each", 0, true, true},      {"full, reduced last", 1, false, false}, {"hybrid", 2, false, true},
-    {"hybrid, kept, reduced last", 2, true, false},
+    {"full", 1, false, true},      {"gradients", 1, true, true},
+    {"optimizer", 1, true, false}, {"none", 0, true, false},
+    {"none, each", 0, true, true}, {"full, reduced last", 1, false, false},
+    {"hybrid", 2, false, true},    {"hybrid, kept, reduced last", 2, true, false},
 };
 
 static void compare_ranks(model_family family, bool tied, const int *ranks, int count, int64_t global_batch,
@@ -119,9 +120,7 @@ static void schedules_keep_bits(void **state) {
         small_training t = alone((model_family)family, family == FAMILY_LLAMA, 6, 1);
         t.ranks = t.group = 2;
         const small_result expected = small_training_run(&t);
-        const struct {
-            int prefetch, threads;
-        } variants[] = {{0, 1}, {3, 1}, {1, 2}, {100, 3}};
+        const struct { int prefetch, threads; } variants[] = {{0, 1}, {3, 1}, {1, 2}, {100, 3}};
         for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
             t.prefetch = variants[i].prefetch;
             t.threads = variants[i].threads;
@@ -246,10 +245,14 @@ static void training_learns(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(training_learns),     cmocka_unit_test(world_sizes_agree),
-        cmocka_unit_test(many_ranks_agree),    cmocka_unit_test(one_token_agrees),
-        cmocka_unit_test(schedules_keep_bits), cmocka_unit_test(recomputation_keeps_bits),
-        cmocka_unit_test(reproducible_keeps_bits), cmocka_unit_test(any_order_keeps_bits),
+        cmocka_unit_test(training_learns),
+        cmocka_unit_test(world_sizes_agree),
+        cmocka_unit_test(many_ranks_agree),
+        cmocka_unit_test(one_token_agrees),
+        cmocka_unit_test(schedules_keep_bits),
+        cmocka_unit_test(recomputation_keeps_bits),
+        cmocka_unit_test(reproducible_keeps_bits),
+        cmocka_unit_test(any_order_keeps_bits),
         cmocka_unit_test(units_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

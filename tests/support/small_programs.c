@@ -116,7 +116,8 @@ tensor_id small_program_alive_beside(const program *p, tensor_id t) {
         return NO_TENSOR;
     for (tensor_id other = 0; other < p->tensor_count; other++) {
         const tensor *y = &p->tensors[other];
-        if (other == t || has_views(p, other) || y->base != NO_TENSOR || y->persistent || y->bytes < x->bytes || y->address == x->address)
+        if (other == t || has_views(p, other) || y->base != NO_TENSOR || y->persistent || y->bytes < x->bytes ||
+            y->address == x->address)
             continue;
         const span its = span_of(p, other);
         if (its.first_write >= 0 && its.first_write < own.first_write && its.last_read > own.last_read)

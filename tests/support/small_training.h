@@ -15,9 +15,9 @@ typedef struct small_training {
     int prefetch;
     bool keep_gathered, reduce_each, reproducible;
     recompute_policy recompute;
-    uint64_t order_seed; /* as in engine/run.h */
+    uint64_t order_seed;      /* as in engine/run.h */
     const char *trace_folder; /* where the timeline of steps 2 and 3 is written; NULL: none is */
-    int64_t memory; /* budget of recompute = memory */
+    int64_t memory;           /* budget of recompute = memory */
     int64_t unit_blocks, global_batch, micro_batch, sequence;
 } small_training;
 

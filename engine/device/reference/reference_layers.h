@@ -108,8 +108,8 @@ static void matmul(const launch *l) {
         for (int64_t j = 0; j < n; j++) {
             double total = bias != NULL ? (double)bias[j] : 0;
             for (int64_t p = 0; p < k; p++)
-                total += (double)a[transpose_a ? p * m + i : i * k + p] *
-                         (double)b[transpose_b ? j * k + p : p * n + j];
+                total +=
+                    (double)a[transpose_a ? p * m + i : i * k + p] * (double)b[transpose_b ? j * k + p : p * n + j];
             put(&c[i * n + j], adds(l, 0), total);
         }
 }

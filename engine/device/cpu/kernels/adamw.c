@@ -7,11 +7,11 @@
 /* What is the same for every element, rounded once from the fp64 scalars. */
 typedef struct adamw_factors {
     float clip;
-    float beta_first, rest_first;   /* beta, 1 - beta */
+    float beta_first, rest_first; /* beta, 1 - beta */
     float beta_second, rest_second;
-    float decay;                    /* 1 - rate * weight_decay */
-    float step;                     /* rate / (1 - beta_first^t) */
-    float second_scale;             /* 1 / sqrt(1 - beta_second^t) */
+    float decay;        /* 1 - rate * weight_decay */
+    float step;         /* rate / (1 - beta_first^t) */
+    float second_scale; /* 1 / sqrt(1 - beta_second^t) */
     float epsilon;
 } adamw_factors;
 

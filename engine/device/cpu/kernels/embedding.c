@@ -19,8 +19,9 @@ static void embedding_tile(void *context, int64_t tile, int thread) {
         }
         const float *position = positions + row % l->attributes.sequence * width;
         for (int64_t c = 0; c < width; c += LANES)
-            vector_store_up_to(out + c, width - c, vector_load_up_to(from + c, width - c, 0) +
-                                                       vector_load_up_to(position + c, width - c, 0));
+            vector_store_up_to(out + c, width - c,
+                               vector_load_up_to(from + c, width - c, 0) +
+                                   vector_load_up_to(position + c, width - c, 0));
     }
 }
 

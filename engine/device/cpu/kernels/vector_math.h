@@ -30,14 +30,26 @@ typedef double vector_double __attribute__((vector_size(VECTOR_BYTES)));
 typedef float vector_half __attribute__((vector_size(VECTOR_BYTES / 2))); /* as many lanes as a vector_double */
 
 #if defined(__AVX512F__)
-static inline vector vector_max(vector a, vector b) { return _mm512_max_ps(a, b); }
-static inline vector vector_sqrt(vector a) { return _mm512_sqrt_ps(a); }
+static inline vector vector_max(vector a, vector b) {
+    return _mm512_max_ps(a, b);
+}
+static inline vector vector_sqrt(vector a) {
+    return _mm512_sqrt_ps(a);
+}
 #elif defined(__AVX2__)
-static inline vector vector_max(vector a, vector b) { return _mm256_max_ps(a, b); }
-static inline vector vector_sqrt(vector a) { return _mm256_sqrt_ps(a); }
+static inline vector vector_max(vector a, vector b) {
+    return _mm256_max_ps(a, b);
+}
+static inline vector vector_sqrt(vector a) {
+    return _mm256_sqrt_ps(a);
+}
 #elif defined(__x86_64__)
-static inline vector vector_max(vector a, vector b) { return _mm_max_ps(a, b); }
-static inline vector vector_sqrt(vector a) { return _mm_sqrt_ps(a); }
+static inline vector vector_max(vector a, vector b) {
+    return _mm_max_ps(a, b);
+}
+static inline vector vector_sqrt(vector a) {
+    return _mm_sqrt_ps(a);
+}
 #else
 static inline vector vector_max(vector a, vector b) {
     for (int i = 0; i < LANES; i++)
@@ -74,7 +86,6 @@ static inline void vector_store_part(float *to, int64_t count, vector v) {
     for (int64_t i = 0; i < count; i++)
         to[i] = lanes[i];
 }
-
 
 /* The first min(count, LANES) floats, so that one loop body serves whole vectors and a row's end. */
 static inline vector vector_load_up_to(const float *from, int64_t count, float rest) {
