@@ -111,7 +111,7 @@ place_bounds place_bounds_of(const program *p) {
 void place_workspaces(program *p, device *d) {
     for (int32_t i = 0; i < p->operation_count; i++) {
         operation *o = &p->operations[i];
-        if (o->stream == STREAM_GATHER || o->stream == STREAM_REDUCE || o->stream == STREAM_COPY)
+        if (o->stream != STREAM_COMPUTE) /* collectives and copies are not the device's kernels */
             continue;
         launch l = program_launch(p, o, NULL);
         int64_t bytes = (int64_t)d->functions->workspace(d, &l);

@@ -13,7 +13,7 @@ enum { PLACE_ALIGNMENT = 256 };
 /* Adds the workspace tensors that the device asks for. Once, before place. */
 void place_workspaces(program *p, device *d);
 
-/* Sets the address of every tensor, arena_bytes and persistent_bytes. */
+/* Sets the address of every tensor that an operation accesses, arena_bytes and persistent_bytes. */
 void place(program *p);
 
 /* The largest sums of live bytes (aligned, persistent ones included), after place: no packing needs less. */

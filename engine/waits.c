@@ -18,20 +18,29 @@ typedef struct clock {
     int32_t issued_on; /* needs only: collective of the same stream whose output this collective reads */
 } clock;
 
-static bool is_collective(operation_kind kind) {
-    return kind == OPERATION_ALL_GATHER || kind == OPERATION_REDUCE_SCATTER || kind == OPERATION_ALL_REDUCE;
-}
-
 static void later(int32_t *into, const int32_t *from) {
     for (int s = 0; s < STREAM_COUNT; s++)
         if (from[s] > into[s])
             into[s] = from[s];
 }
 
-static void clear(int32_t *positions) {
+static void clear(clock *c) {
     for (int s = 0; s < STREAM_COUNT; s++)
-        positions[s] = NO_OPERATION;
+        c->done[s] = c->released[s] = NO_OPERATION;
+    c->issued_on = NO_OPERATION;
 }
+
+/* A derivation under way: the list is walked once, and what each operation does is noted behind it. */
+typedef struct deriver {
+    program *p;
+    lifetime *lives;
+    occupancy *bytes;
+    history *histories;        /* [tensors]: of storages */
+    clock *at_start;           /* [operations]: what is known when it starts */
+    clock known[STREAM_COUNT]; /* what the next operation of a stream knows from the one before it */
+} deriver;
+
+/* ---- what an operation must come after ---- */
 
 /* Everything that a writer of these bytes must come after. */
 static void after_all_access(clock *need, const history *h) {
@@ -40,55 +49,80 @@ static void after_all_access(clock *need, const history *h) {
 }
 
 /* The first access to a storage comes after all that happened to those whose bytes it takes. */
-static void after_earlier_occupants(const lifetime *lives, const history *histories, occupancy *bytes, tensor_id s,
-                                    clock *need) {
+static void after_earlier_occupants(deriver *d, tensor_id s, clock *need) {
     int32_t count;
-    const tensor_id *evicted = occupancy_take(bytes, s, &count);
+    const tensor_id *evicted = occupancy_take(d->bytes, s, &count);
     for (int32_t k = 0; k < count; k++) {
-        check(lives[evicted[k]].last < lives[s].first, "tensors %d and %d share bytes while both live", evicted[k], s);
-        after_all_access(need, &histories[evicted[k]]);
+        check(d->lives[evicted[k]].last < d->lives[s].first, "tensors %d and %d share bytes while both live",
+              evicted[k], s);
+        after_all_access(need, &d->histories[evicted[k]]);
     }
 }
 
 /* A stream executes in order, but a collective is completed late, by whoever waits for it: one that reads what an
  * earlier one of its stream writes must see that one completed before it is issued. */
-static void read_needs(const operation *o, const lifetime *lives, const history *histories, tensor_id t, clock *need) {
+static void read_needs(const deriver *d, const operation *o, tensor_id t, clock *need) {
     if (t == NO_TENSOR)
         return;
-    const history *h = &histories[lives[t].storage];
+    const history *h = &d->histories[d->lives[t].storage];
     later(need->done, h->written);
-    if (is_collective(o->kind) && h->written[o->stream] > need->issued_on)
+    if (operation_is_collective(o->kind) && h->written[o->stream] > need->issued_on)
         need->issued_on = h->written[o->stream];
 }
 
-static void write_needs(const program *p, const lifetime *lives, const history *histories, occupancy *bytes,
-                        tensor_id t, int32_t position, clock *need) {
+static void write_needs(deriver *d, int32_t i, tensor_id t, clock *need) {
     if (t == NO_TENSOR)
         return;
-    const tensor_id s = lives[t].storage;
-    if (lives[s].first == position && !p->tensors[s].persistent)
-        after_earlier_occupants(lives, histories, bytes, s, need);
-    after_all_access(need, &histories[s]);
+    const tensor_id s = d->lives[t].storage;
+    if (d->lives[s].first == i && !d->p->tensors[s].persistent)
+        after_earlier_occupants(d, s, need);
+    after_all_access(need, &d->histories[s]);
 }
 
-static void record_read(const lifetime *lives, history *histories, tensor_id t, const operation *o, int32_t position) {
-    if (t == NO_TENSOR)
-        return;
-    history *h = &histories[lives[t].storage];
-    h->accessed[o->stream] = position;
-    if (is_collective(o->kind))
-        h->lent[o->stream] = position;
+static clock needs_of(deriver *d, int32_t i) {
+    const operation *o = &d->p->operations[i];
+    clock need;
+    clear(&need);
+    for (int k = 0; k < OPERATION_INPUTS; k++)
+        read_needs(d, o, o->in[k], &need);
+    for (int k = 0; k < OPERATION_OUTPUTS; k++)
+        write_needs(d, i, o->out[k], &need);
+    write_needs(d, i, o->workspace, &need);
+    return need;
 }
 
-static void record_write(const lifetime *lives, history *histories, tensor_id t, const operation *o,
-                         int32_t position) {
+/* ---- what happens to storages ---- */
+
+static void record_read(deriver *d, int32_t i, tensor_id t) {
     if (t == NO_TENSOR)
         return;
-    history *h = &histories[lives[t].storage];
-    h->accessed[o->stream] = h->written[o->stream] = position;
+    const operation *o = &d->p->operations[i];
+    history *h = &d->histories[d->lives[t].storage];
+    h->accessed[o->stream] = i;
+    if (operation_is_collective(o->kind))
+        h->lent[o->stream] = i;
+}
+
+static void record_write(deriver *d, int32_t i, tensor_id t) {
+    if (t == NO_TENSOR)
+        return;
+    const operation *o = &d->p->operations[i];
+    history *h = &d->histories[d->lives[t].storage];
+    h->accessed[o->stream] = h->written[o->stream] = i;
     if (o->kind == OPERATION_ALL_REDUCE) /* its second half: other ranks read the slice that this rank has summed */
-        h->lent[o->stream] = position;
+        h->lent[o->stream] = i;
 }
+
+static void record(deriver *d, int32_t i) {
+    const operation *o = &d->p->operations[i];
+    for (int k = 0; k < OPERATION_INPUTS; k++)
+        record_read(d, i, o->in[k]);
+    for (int k = 0; k < OPERATION_OUTPUTS; k++)
+        record_write(d, i, o->out[k]);
+    record_write(d, i, o->workspace);
+}
+
+/* ---- from needs to waits ---- */
 
 /* What is known behind a wait for operation `other` of stream s. */
 static void learn(clock *known, const clock *at_start, int s, int32_t other) {
@@ -128,44 +162,36 @@ static void settle(operation *o, const clock *need, clock *known, const clock *a
     }
 }
 
+static void derive(deriver *d, int32_t i) {
+    operation *o = &d->p->operations[i];
+    const clock need = needs_of(d, i);
+    settle(o, &need, &d->known[o->stream], d->at_start);
+    d->at_start[i] = d->known[o->stream];
+    d->at_start[i].done[o->stream] = i; /* whoever waits for i knows that its stream got this far */
+    record(d, i);
+}
+
+static void clear_all(deriver *d) {
+    for (int s = 0; s < STREAM_COUNT; s++)
+        clear(&d->known[s]);
+    for (tensor_id t = 0; t < d->p->tensor_count; t++)
+        for (int s = 0; s < STREAM_COUNT; s++)
+            d->histories[t].written[s] = d->histories[t].accessed[s] = d->histories[t].lent[s] = NO_OPERATION;
+}
+
 void waits_derive(program *p) {
-    lifetime *lives = lifetimes_of(p);
-    history *histories = memory_allocate((size_t)p->tensor_count, sizeof *histories);
-    clock *at_start = memory_allocate((size_t)p->operation_count, sizeof *at_start);
-    occupancy *bytes = occupancy_create(p, lives);
-    clock known[STREAM_COUNT];
-    for (int s = 0; s < STREAM_COUNT; s++) {
-        clear(known[s].done);
-        clear(known[s].released);
-    }
-    for (tensor_id t = 0; t < p->tensor_count; t++) {
-        clear(histories[t].written);
-        clear(histories[t].accessed);
-        clear(histories[t].lent);
-    }
-    for (int32_t i = 0; i < p->operation_count; i++) {
-        operation *o = &p->operations[i];
-        clock need = {.issued_on = NO_OPERATION};
-        clear(need.done);
-        clear(need.released);
-        for (int k = 0; k < OPERATION_INPUTS; k++)
-            read_needs(o, lives, histories, o->in[k], &need);
-        for (int k = 0; k < OPERATION_OUTPUTS; k++)
-            write_needs(p, lives, histories, bytes, o->out[k], i, &need);
-        write_needs(p, lives, histories, bytes, o->workspace, i, &need);
-        settle(o, &need, &known[o->stream], at_start);
-        at_start[i] = known[o->stream];
-        at_start[i].done[o->stream] = i; /* whoever waits for i knows that its stream got this far */
-        for (int k = 0; k < OPERATION_INPUTS; k++)
-            record_read(lives, histories, o->in[k], o, i);
-        for (int k = 0; k < OPERATION_OUTPUTS; k++)
-            record_write(lives, histories, o->out[k], o, i);
-        record_write(lives, histories, o->workspace, o, i);
-    }
-    occupancy_destroy(bytes);
-    free(at_start);
-    free(histories);
-    free(lives);
+    deriver d = {.p = p,
+                 .lives = lifetimes_of(p),
+                 .histories = memory_allocate((size_t)p->tensor_count, sizeof *d.histories),
+                 .at_start = memory_allocate((size_t)p->operation_count, sizeof *d.at_start)};
+    d.bytes = occupancy_create(p, d.lives);
+    clear_all(&d);
+    for (int32_t i = 0; i < p->operation_count; i++)
+        derive(&d, i);
+    occupancy_destroy(d.bytes);
+    free(d.at_start);
+    free(d.histories);
+    free(d.lives);
 }
 
 int32_t waits_count(const program *p) {
