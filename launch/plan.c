@@ -97,6 +97,23 @@ static bool make_training_step(const ingredients *of, int64_t available, plan *p
     return true;
 }
 
+/* ---- the plan ---- */
+
+static schedule_settings schedule_of(const config *c, const world *w, int64_t passes, bool trains) {
+    return (schedule_settings){.ranks = w->size,
+                               .passes = passes,
+                               .prefetch = (int)c->shard.prefetch,
+                               .keep_gathered = c->shard.keep_gathered == CONFIG_YES,
+                               .reduce_each = c->shard.reduce_every == CONFIG_EACH,
+                               .reproducible = c->shard.reduce == CONFIG_REPRODUCIBLE,
+                               .optimizer = trains};
+}
+
+/* Last of all, and once: while a level of recomputation is sought, many programs are made and only measured. */
+static bool is_safe(const step *s, error *e) {
+    return s == NULL || verify(s->program, e);
+}
+
 bool plan_create(const config *c, const model_shape *shape, const world *w, device *d, plan_wishes wishes,
                  int64_t budget, plan **created, error *e) {
     plan *p = memory_allocate(1, sizeof *p);
@@ -111,23 +128,16 @@ bool plan_create(const config *c, const model_shape *shape, const world *w, devi
                             .world = w,
                             .device = d,
                             .forward = forward,
-                            .schedule = {.ranks = w->size,
-                                         .passes = p->passes,
-                                         .prefetch = (int)c->shard.prefetch,
-                                         .keep_gathered = c->shard.keep_gathered == CONFIG_YES,
-                                         .reduce_each = c->shard.reduce_every == CONFIG_EACH,
-                                         .reproducible = c->shard.reduce == CONFIG_REPRODUCIBLE,
-                                         .optimizer = wishes.train}};
+                            .schedule = schedule_of(c, w, p->passes, wishes.train)};
     bool good = !wishes.train || make_training_step(&of, budget, p, e);
     if (good && wishes.validation)
         p->validation = validation_step(&of);
     program_destroy(forward);
-    good = good && (p->train == NULL || verify(p->train->program, e)) &&
-           (p->validation == NULL || verify(p->validation->program, e));
+    good = good && is_safe(p->train, e) && is_safe(p->validation, e);
     p->arena_bytes = maximum(arena_of(p, c, p->train, w), arena_of(p, c, p->validation, w));
-    if (p->train != NULL && p->validation != NULL)
-        check(p->train->program->persistent_bytes == p->validation->program->persistent_bytes,
-              "training and validation disagree on persistent tensors");
+    check(p->train == NULL || p->validation == NULL ||
+              p->train->program->persistent_bytes == p->validation->program->persistent_bytes,
+          "training and validation disagree on persistent tensors");
     if (!good) {
         plan_destroy(p);
         return false;
@@ -147,7 +157,6 @@ void plan_destroy(plan *p) {
 }
 
 run_settings plan_run_settings(const plan *p, const config *c) {
-    return (run_settings){.mesh = p->mesh,
-                          .transport = (transport)c->shard.transport,
-                          .timeout_seconds = c->shard.timeout};
+    return (run_settings){
+        .mesh = p->mesh, .transport = (transport)c->shard.transport, .timeout_seconds = c->shard.timeout};
 }
