@@ -154,34 +154,52 @@ static int64_t training_window(const data *d, int64_t taken) {
                          : i);
 }
 
-static void read_window(data *d, const window_range *range, int64_t window, int32_t *tokens, int32_t *targets) {
-    int64_t sequence = d->settings.sequence;
-    token_stream_read(range->stream, range->first + window * sequence, sequence + 1, d->window);
+/* The tokens were checked when the data was opened, but by one rank, and other programs may write to the files. */
+static bool check_window(const data *d, const window_range *range, int64_t first, error *e) {
+    for (int64_t i = 0; i <= d->settings.sequence; i++)
+        if ((uint32_t)d->window[i] >= (uint32_t)d->settings.vocabulary)
+            return error_set_own(e, EXIT_DATA,
+                                 "%s: token %lld of the stream is %u, outside the vocabulary of %lld; the files were "
+                                 "changed while in use, or differ from rank 0's",
+                                 range->stream->key, (long long)(first + i), (uint32_t)d->window[i],
+                                 (long long)d->settings.vocabulary);
+    return true;
+}
+
+static bool read_window(data *d, const window_range *range, int64_t window, int32_t *tokens, int32_t *targets,
+                        error *e) {
+    const int64_t sequence = d->settings.sequence, first = range->first + window * sequence;
+    if (!token_stream_read(range->stream, first, sequence + 1, d->window, e) || !check_window(d, range, first, e))
+        return false;
     memcpy(tokens, d->window, (size_t)sequence * sizeof *tokens);
     memcpy(targets, d->window + 1, (size_t)sequence * sizeof *targets);
+    return true;
 }
 
 static void sort_tokens(data *d, const int32_t *tokens, int32_t *order) {
     token_order(tokens, d->settings.micro_batch * d->settings.sequence, d->settings.vocabulary, order, d->sorting);
 }
 
-void data_training_batch(data *d, int64_t step, int64_t micro_batch, int32_t *tokens, int32_t *targets,
-                         int32_t *order) {
+bool data_training_batch(data *d, int64_t step, int64_t micro_batch, int32_t *tokens, int32_t *targets, int32_t *order,
+                         error *e) {
     int64_t sequence = d->settings.sequence;
     int64_t first = d->shift + step * d->settings.global_batch + micro_batch * d->settings.micro_batch;
     for (int64_t i = 0; i < d->settings.micro_batch; i++)
-        read_window(d, &d->train, training_window(d, first + i), tokens + i * sequence, targets + i * sequence);
+        if (!read_window(d, &d->train, training_window(d, first + i), tokens + i * sequence, targets + i * sequence, e))
+            return false;
     sort_tokens(d, tokens, order);
+    return true;
 }
 
-void data_validation_batch(data *d, int64_t batch, int64_t micro_batch, int32_t *tokens, int32_t *targets,
-                           int32_t *order) {
+bool data_validation_batch(data *d, int64_t batch, int64_t micro_batch, int32_t *tokens, int32_t *targets,
+                           int32_t *order, error *e) {
     int64_t sequence = d->settings.sequence;
     int64_t first = batch * d->settings.global_batch + micro_batch * d->settings.micro_batch;
     for (int64_t i = 0; i < d->settings.micro_batch; i++) {
         int32_t *window_tokens = tokens + i * sequence, *window_targets = targets + i * sequence;
         if (first + i < d->validation_limit) {
-            read_window(d, &d->validation, first + i, window_tokens, window_targets);
+            if (!read_window(d, &d->validation, first + i, window_tokens, window_targets, e))
+                return false;
             continue;
         }
         for (int64_t t = 0; t < sequence; t++) {
@@ -190,6 +208,7 @@ void data_validation_batch(data *d, int64_t batch, int64_t micro_batch, int32_t 
         }
     }
     sort_tokens(d, tokens, order);
+    return true;
 }
 
 int64_t data_training_counted(const data *d) {

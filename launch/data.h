@@ -62,13 +62,15 @@ static inline int64_t data_micro_batch(int64_t pass, int rank, int ranks) {
 }
 
 /* Fills a micro-batch of training step `step`, N = micro_batch * sequence: tokens[N], targets[N] (the token after), and
- * order[N]: 0 .. N-1 sorted by (token, index), for embedding_backward. All N targets count. */
-void data_training_batch(data *d, int64_t step, int64_t micro_batch, int32_t *tokens, int32_t *targets, int32_t *order);
+ * order[N]: 0 .. N-1 sorted by (token, index), for embedding_backward. All N targets count. Every token is
+ * inside the vocabulary: fails when a file was cut off or got other tokens since the check. */
+bool data_training_batch(data *d, int64_t step, int64_t micro_batch, int32_t *tokens, int32_t *targets, int32_t *order,
+                         error *e);
 
 /* The same for validation batch 0 .. validation_batches-1: the windows in sequential order. Where windows have run out,
  * tokens are 0 and targets -1, which do not count. */
-void data_validation_batch(data *d, int64_t batch, int64_t micro_batch, int32_t *tokens, int32_t *targets,
-                           int32_t *order);
+bool data_validation_batch(data *d, int64_t batch, int64_t micro_batch, int32_t *tokens, int32_t *targets,
+                           int32_t *order, error *e);
 
 /* Targets that count in a whole batch, all ranks together. */
 int64_t data_training_counted(const data *d);

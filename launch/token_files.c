@@ -1,6 +1,7 @@
 #include "launch/token_files.h"
 
 #include "engine/checked.h"
+#include "launch/mapped.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -201,18 +202,33 @@ static void advise(const token_file *f, int64_t first, int64_t count, int advice
     madvise((void *)(f->map + from), (size_t)(to - from), advice);
 }
 
-static void read_file(const token_file *f, int64_t first, int64_t count, int32_t *tokens) {
-    int64_t at = f->start + first * f->width, bytes = count * f->width;
+/* Tokens first .. first + count of a file. */
+typedef struct piece {
+    const token_file *file;
+    int64_t first, count;
+    int32_t *tokens; /* where they go */
+} piece;
+
+static void read_piece(void *context) {
+    const piece *p = context;
+    const token_file *f = p->file;
+    int64_t at = f->start + p->first * f->width, bytes = p->count * f->width;
     const void *map = f->map + at;
     if (bytes > sysconf(_SC_PAGESIZE)) /* one request to the disk rather than one per page */
         advise(f, at, bytes, MADV_WILLNEED);
-    for (int64_t i = 0; f->width == 1 && i < count; i++)
-        tokens[i] = ((const uint8_t *)map)[i];
-    for (int64_t i = 0; f->width == 2 && i < count; i++)
-        tokens[i] = ((const uint16_t *)map)[i];
+    for (int64_t i = 0; f->width == 1 && i < p->count; i++)
+        p->tokens[i] = ((const uint8_t *)map)[i];
+    for (int64_t i = 0; f->width == 2 && i < p->count; i++)
+        p->tokens[i] = ((const uint16_t *)map)[i];
     if (f->width == 4)
-        memcpy(tokens, map, (size_t)bytes);
+        memcpy(p->tokens, map, (size_t)bytes);
     advise(f, at, bytes, MADV_DONTNEED);
+}
+
+static bool unreadable(const token_stream *s, const token_file *f, error *e) {
+    return error_set_own(e, EXIT_DATA,
+                         "%s: %s: cannot be read any more: it was cut off while in use, or its disk fails",
+                         s->key, f->path);
 }
 
 /* The file that holds a token of the stream. */
@@ -228,17 +244,20 @@ static int32_t find_file(const token_stream *s, int64_t position) {
     return low;
 }
 
-void token_stream_read(const token_stream *s, int64_t first, int64_t count, int32_t *tokens) {
+bool token_stream_read(const token_stream *s, int64_t first, int64_t count, int32_t *tokens, error *e) {
     check(first >= 0 && count >= 0 && first <= s->tokens - count, "tokens %lld + %lld of %lld", (long long)first,
           (long long)count, (long long)s->tokens);
     for (int32_t i = find_file(s, first); count > 0; i++) {
         const token_file *f = &s->files[i];
-        int64_t part = minimum(count, f->first + f->count - first);
-        read_file(f, first - f->first, part, tokens);
-        first += part;
-        count -= part;
-        tokens += part;
+        piece p = {.file = f, .first = first - f->first, .tokens = tokens};
+        p.count = minimum(count, f->count - p.first);
+        if (!mapped_read(read_piece, &p))
+            return unreadable(s, f, e);
+        first += p.count;
+        count -= p.count;
+        tokens += p.count;
     }
+    return true;
 }
 
 /* ---- checking ---- */
@@ -273,18 +292,35 @@ static bool report_token(const token_stream *s, const token_file *f, int64_t pos
                      s->text ? "byte" : "token", (long long)position, token, (long long)vocabulary);
 }
 
+/* A stretch of a file that is looked through. */
+typedef struct scan {
+    const void *tokens;
+    int width;
+    int64_t count, vocabulary;
+    int64_t found;  /* place of the first token outside the vocabulary; count: none */
+    uint32_t token; /* that token */
+} scan;
+
+static void scan_tokens(void *context) {
+    scan *s = context;
+    s->found = s->count;
+    if (largest(s->tokens, s->width, s->count) < s->vocabulary)
+        return;
+    for (s->found = 0; s->found < s->count; s->found++) /* the end may come all the same: others may be writing */
+        if ((s->token = token_at(s->tokens, s->width, s->found)) >= s->vocabulary)
+            return;
+}
+
 static bool check_file(const token_stream *s, const token_file *f, int64_t vocabulary, error *e) {
     for (int64_t first = 0; first < f->count; first += SCAN_BYTES / f->width) {
-        int64_t count = minimum(SCAN_BYTES / f->width, f->count - first);
-        int64_t at = f->start + first * f->width;
-        const void *tokens = f->map + at;
+        const int64_t count = minimum(SCAN_BYTES / f->width, f->count - first);
+        const int64_t at = f->start + first * f->width;
+        scan part = {.tokens = f->map + at, .width = f->width, .count = count, .vocabulary = vocabulary};
         advise(f, at, count * f->width, MADV_WILLNEED);
-        if (largest(tokens, f->width, count) >= vocabulary) {
-            int64_t i = 0;
-            while (token_at(tokens, f->width, i) < vocabulary)
-                i++;
-            return report_token(s, f, first + i, token_at(tokens, f->width, i), vocabulary, e);
-        }
+        if (!mapped_read(scan_tokens, &part))
+            return unreadable(s, f, e);
+        if (part.found < count)
+            return report_token(s, f, first + part.found, part.token, vocabulary, e);
         advise(f, at, count * f->width, MADV_DONTNEED);
     }
     return true;

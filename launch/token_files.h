@@ -4,8 +4,7 @@
  * A header is 256 int32 = 1,024 bytes: magic (20240520: uint16 tokens follow, 20240801: uint32), version (1 or 7),
  * number of tokens; the rest is not read. The file's size must match it. Numbers are little-endian.
  *
- * Reading leaves nothing resident: pages are dropped from this process after use, the system's cache keeps them. A file
- * must not shrink while it is open (the process would get SIGBUS).
+ * Reading leaves nothing resident: pages are dropped from this process after use, the system's cache keeps them.
  *
  * Every failure has code EXIT_DATA and names the config key and the file. */
 #ifndef FSDP_LAUNCH_TOKEN_FILES_H
@@ -48,8 +47,9 @@ bool token_stream_open(const char *key, const char *const *patterns, int32_t pat
                        token_stream *s, error *e);
 void token_stream_close(token_stream *s);
 
-/* Copies tokens first .. first + count of the stream; first + count <= tokens. */
-void token_stream_read(const token_stream *s, int64_t first, int64_t count, int32_t *tokens);
+/* Copies tokens first .. first + count of the stream; first + count <= tokens. Fails when a file was cut off since it was
+ * opened. What is written into a file in the meantime is read as it is. */
+bool token_stream_read(const token_stream *s, int64_t first, int64_t count, int32_t *tokens, error *e);
 
 /* Finds the first token that is not below `vocabulary` (at most INT32_MAX), naming file, position in the file (from 0)
  * and value. Reads all files, unless no token of their width can be too large. */

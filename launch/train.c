@@ -84,14 +84,17 @@ static double rate_of(const config *c, int64_t step) {
     return learning_rate(&settings, step);
 }
 
-static void fill_training_batch(trainer *t, int64_t step) {
+static bool fill_training_batch(trainer *t, int64_t step, error *e) {
     const host_batch host = host_batch_of(t->train);
     const int64_t tokens = tokens_of_pass(t);
     for (int64_t pass = 0; pass < t->plan->passes; pass++)
-        data_training_batch(t->data, step, data_micro_batch(pass, t->world->rank, t->world->size),
-                            host.tokens + pass * tokens, host.targets + pass * tokens, host.order + pass * tokens);
+        if (!data_training_batch(t->data, step, data_micro_batch(pass, t->world->rank, t->world->size),
+                                 host.tokens + pass * tokens, host.targets + pass * tokens, host.order + pass * tokens,
+                                 e))
+            return false;
     host.scalars[SCALAR_GRADIENT_SCALE] = 1 / (double)data_training_counted(t->data);
     host.scalars[SCALAR_LEARNING_RATE] = rate_of(t->config, step);
+    return true;
 }
 
 static step_report report_of(const trainer *t, const position *before, const double *result, double seconds) {
@@ -148,11 +151,11 @@ bool validate(trainer *t, double *loss, error *e) {
     double sum = 0, counted = 0;
     bool good = true;
     for (int64_t batch = 0; batch < data_describe(t->data).validation_batches && good; batch++) {
-        for (int64_t pass = 0; pass < t->plan->passes; pass++)
-            data_validation_batch(t->data, batch, data_micro_batch(pass, t->world->rank, t->world->size),
-                                  host.tokens + pass * tokens_of_pass(t), host.targets + pass * tokens_of_pass(t),
-                                  order);
-        good = run_step(t->validation, e);
+        for (int64_t pass = 0; pass < t->plan->passes && good; pass++)
+            good = data_validation_batch(t->data, batch, data_micro_batch(pass, t->world->rank, t->world->size),
+                                         host.tokens + pass * tokens_of_pass(t),
+                                         host.targets + pass * tokens_of_pass(t), order, e);
+        good = good && run_step(t->validation, e);
         sum += sum_losses(t, losses);
         counted += (double)data_validation_counted(t->data, batch);
     }
@@ -215,7 +218,8 @@ static bool one_step(trainer *t, loop *l, int64_t step, notice *joint, error *e)
     const double start = seconds_now();
     step_times *times = trace_step(l->trace, step + 1);
     size_t bytes;
-    fill_training_batch(t, step);
+    if (!fill_training_batch(t, step, e))
+        return false;
     const double filled = seconds_now();
     if (!(times == NULL ? run_step(t->train, e) : run_step_timed(t->train, times, e)))
         return false;

@@ -113,4 +113,30 @@ refused "1" "[data] validation: short: 5 tokens; a window of [train] sequence = 
 refused "1" "[data] train: text: without what validation_fraction holds out, $((size - size * 999 / 1000)) tokens; a \
 window of [train] sequence = 8 needs 9" data.validation_fraction=0.999
 
+# ---- files that change while they are in use ----
+
+ends_when() { # MESSAGE CHANGE RANKS: a run without end, whose text is changed once it trains, ends with code 3 and the message
+    local result=0 job ranks=$3
+    cp text live
+    rm -rf changing
+    timeout 60 bash -c "$(declare -f train); build='$build'; train $ranks output.folder=changing data.train=live \
+        train.steps=1000000" > stdout 2> stderr &
+    job=$!
+    until [[ -s changing/metrics.jsonl && $(wc -l < changing/metrics.jsonl) -gt 3 ]]; do
+        kill -0 "$job" || { cat stderr >&2; fail "$2, $ranks ranks: no step"; }
+        sleep 0.05
+    done
+    eval "$2"
+    wait "$job" || result=$?
+    [[ $result -eq 3 && $(grep -c '^fsdp_train:' stderr) -eq 1 ]] && grep -q "^fsdp_train:.*$1" stderr ||
+        { cat stderr >&2; fail "$2, $ranks ranks: ended with $result, not 3 and once: $1"; }
+    [[ $(tail -n 1 changing/metrics.jsonl) == *'"reason":"error"'* ]] || fail "$2, $ranks ranks: no end in the metrics"
+}
+
+for ranks in 1 2; do
+    ends_when 'live: cannot be read any more: it was cut off' ': > live' "$ranks"
+    ends_when 'is 255, outside the vocabulary of 128; the files were changed' \
+        "head -c $size /dev/zero | tr '\\0' '\\377' | dd of=live conv=notrunc status=none" "$ranks"
+done
+
 echo "data: all as expected"

@@ -116,13 +116,13 @@ static void expect_stream(const char *const *paths, int32_t count, token_format 
     assert_string_equal(e.message, "");
     assert_int_equal(s.tokens, n);
     int32_t *tokens = memory_allocate((size_t)n, sizeof *tokens);
-    token_stream_read(&s, 0, n, tokens);
+    assert_true(token_stream_read(&s, 0, n, tokens, &e));
     for (int64_t i = 0; i < n; i++)
         assert_int_equal(tokens[i], expected ? (int64_t)expected[i] : i);
     for (int64_t first = 0; first < n; first++) { /* parts of it, across the borders of files */
         int64_t part = minimum(5, n - first);
         int32_t few[5];
-        token_stream_read(&s, first, part, few);
+        assert_true(token_stream_read(&s, first, part, few, &e));
         assert_memory_equal(few, tokens + first, (size_t)part * sizeof *few);
     }
     free(tokens);
@@ -387,7 +387,9 @@ static int64_t windows_taken(data *d, const data_settings *s, int ranks, int64_t
     for (int64_t step = first; step < first + steps; step++)
         for (int64_t pass = 0; pass < passes; pass++)
             for (int rank = 0; rank < ranks; rank++) {
-                data_training_batch(d, step, data_micro_batch(pass, rank, ranks), tokens, targets, order);
+                error e = {0};
+                assert_true(
+                    data_training_batch(d, step, data_micro_batch(pass, rank, ranks), tokens, targets, order, &e));
                 for (int64_t i = 0; i < s->micro_batch; i++) {
                     const int32_t *window = tokens + i * s->sequence, *after = targets + i * s->sequence;
                     for (int64_t t = 0; t < s->sequence; t++) {
@@ -518,7 +520,8 @@ static int64_t validation_windows(data *d, const data_settings *s, int32_t *take
     for (int64_t batch = 0; batch < data_describe(d).validation_batches; batch++) {
         int64_t counted = 0;
         for (int64_t m = 0; m < s->global_batch / s->micro_batch; m++) {
-            data_validation_batch(d, batch, m, tokens, targets, order);
+            error e = {0};
+            assert_true(data_validation_batch(d, batch, m, tokens, targets, order, &e));
             for (int64_t i = 0; i < s->micro_batch; i++) {
                 const int32_t *window = tokens + i * s->sequence, *after = targets + i * s->sequence;
                 bool padding = after[0] == -1;
@@ -597,7 +600,8 @@ static void batches_of_text(void **state) {
     data *d = open_data(&settings);
     assert_true(data_describe(d).text);
     int32_t tokens[4], targets[4], order[4];
-    data_training_batch(d, 0, 1, tokens, targets, order);
+    error e = {0};
+    assert_true(data_training_batch(d, 0, 1, tokens, targets, order, &e));
     assert_memory_equal(tokens, ((int32_t[]){'h', 'e', ' ', 'b'}), sizeof tokens);
     assert_memory_equal(targets, ((int32_t[]){'e', ' ', 'b', 'e'}), sizeof targets);
     assert_memory_equal(order, ((int32_t[]){2, 3, 1, 0}), sizeof order);
@@ -637,9 +641,56 @@ static void reading_leaves_nothing_resident(void **state) {
     assert_true(data_check_tokens(d, &e));
     int32_t tokens[512], targets[512], order[512];
     for (int64_t step = 0; step < 4000; step++)
-        data_training_batch(d, step, 0, tokens, targets, order);
+        assert_true(data_training_batch(d, step, 0, tokens, targets, order, &e));
     /* 64 MiB were read through the mapping; what stays is code that was touched meanwhile. */
     assert_true(resident_file_bytes() - before < 2 << 20);
+    data_close(d);
+}
+
+/* ---- files that change while in use ---- */
+
+static void expect_batch_error(data *d, const char *message) {
+    int32_t tokens[4], targets[4], order[4];
+    error e = {0};
+    assert_false(data_training_batch(d, 0, 0, tokens, targets, order, &e));
+    assert_string_equal(e.message, message);
+    assert_int_equal(e.code, EXIT_DATA);
+    assert_true(e.own);
+}
+
+static void cut_off_while_in_use(void **state) {
+    (void)state;
+    write_text("text", "In the beginning");
+    data_settings settings = settings_for("text");
+    data *d = open_data(&settings);
+    settings.vocabulary = 255; /* so that a check reads the text */
+    data *narrow = open_data(&settings);
+    assert_int_equal(truncate("text", 0), 0);
+    const char *message = "[data] train: text: cannot be read any more: it was cut off while in use, or its "
+                          "disk fails";
+    expect_batch_error(d, message);
+    expect_batch_error(d, message); /* it stays an answer */
+    error e = {0};
+    assert_false(data_check_tokens(narrow, &e));
+    assert_string_equal(e.message, message);
+    data_close(d);
+    data_close(narrow);
+}
+
+static void overwritten_while_in_use(void **state) {
+    (void)state;
+    write_text("text", "aaaaaaaaaaaaaaaa");
+    data_settings settings = settings_for("text");
+    settings.vocabulary = 100;
+    settings.order = DATA_SEQUENTIAL;
+    data *d = open_data(&settings);
+    error e = {0};
+    assert_true(data_check_tokens(d, &e));
+    int file = open("text", O_WRONLY);
+    assert_int_equal(pwrite(file, "z", 1, 4), 1); /* the last target of the first window */
+    close(file);
+    expect_batch_error(d, "[data] train: token 4 of the stream is 122, outside the vocabulary of 100; the files were "
+                          "changed while in use, or differ from rank 0's");
     data_close(d);
 }
 
@@ -706,6 +757,8 @@ int main(void) {
         test_in_folder(held_out_tokens_are_never_trained_on),
         test_in_folder(batches_of_text),
         test_in_folder(reading_leaves_nothing_resident),
+        test_in_folder(cut_off_while_in_use),
+        test_in_folder(overwritten_while_in_use),
         cmocka_unit_test(order_sorts_by_token_then_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
