@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 struct metrics {
@@ -28,13 +29,38 @@ static bool write_all(int file, const char *text, size_t length) {
     return true;
 }
 
-/* A run that was killed may have left half a line: what follows starts on a line of its own. */
-static bool finish_last_line(int file) {
-    char last;
-    off_t end = lseek(file, 0, SEEK_END);
-    if (end <= 0 || pread(file, &last, 1, end - 1) != 1 || last == '\n')
-        return end >= 0;
-    return write_all(file, "\n", 1);
+/* A run that was killed may have left half a line, which nobody can read any more: drops what stands behind the last
+ * line that is whole. */
+static bool drop_half_line(int file) {
+    char block[4096];
+    off_t size = lseek(file, 0, SEEK_END), end = size;
+    while (end > 0) {
+        const ssize_t length = end < (off_t)sizeof block ? end : (ssize_t)sizeof block;
+        if (pread(file, block, (size_t)length, end - length) != length)
+            return false;
+        const char *newline = memrchr(block, '\n', (size_t)length);
+        end -= length;
+        if (newline != NULL) {
+            end += newline + 1 - block;
+            break;
+        }
+    }
+    return end == size || ftruncate(file, end) == 0;
+}
+
+/* Two runs in one folder would mix their lines and save over each other's models. Held until the file is closed, by
+ * whatever end; where the file system has no locks, nobody is kept out. */
+static bool is_taken(int file) {
+    return flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+static bool prepare_file(int file, const char *path, error *e) {
+    if (file >= 0 && is_taken(file))
+        return error_set(e, EXIT_USAGE, "%s: another run is writing here; give this one an [output] folder of its own",
+                         path);
+    if (file < 0 || !drop_half_line(file))
+        return error_set(e, EXIT_USAGE, "%s: cannot open for writing: %s", path, strerror(errno));
+    return true;
 }
 
 bool metrics_open(const char *folder, metrics **opened, error *e) {
@@ -42,8 +68,7 @@ bool metrics_open(const char *folder, metrics **opened, error *e) {
         return false;
     char *path = memory_format("%s/metrics.jsonl", folder);
     int file = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    if (file < 0 || !finish_last_line(file)) {
-        error_set(e, EXIT_USAGE, "%s: cannot open for writing: %s", path, strerror(errno));
+    if (!prepare_file(file, path, e)) {
         if (file >= 0)
             close(file);
         free(path);
@@ -62,6 +87,12 @@ void metrics_close(metrics *m) {
     free(m);
 }
 
+/* Takes back a line that did not fit whole, so that the file stays lines of JSON. */
+static void take_back(const metrics *m, off_t end) {
+    if (ftruncate(m->file, end) != 0)
+        return; /* a device has no end to go back to */
+}
+
 /* Writes the line with one write, and frees the object. */
 static bool write_event(metrics *m, json_t *event, error *e) {
     char *text = json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(17));
@@ -69,9 +100,14 @@ static bool write_event(metrics *m, json_t *event, error *e) {
     check(text != NULL, "an event of %s cannot be written as JSON", m->path);
     size_t length = strlen(text);
     text[length] = '\n'; /* in place of the ending zero: one write, one line */
-    bool good = write_all(m->file, text, length + 1);
+    const off_t end = lseek(m->file, 0, SEEK_END);
+    const bool good = write_all(m->file, text, length + 1);
+    if (!good) {
+        error_set_own(e, EXIT_USAGE, "%s: cannot write: %s", m->path, strerror(errno));
+        take_back(m, end);
+    }
     free(text);
-    return good || error_set_own(e, EXIT_USAGE, "%s: cannot write: %s", m->path, strerror(errno));
+    return good;
 }
 
 static void add_number(json_t *event, const char *name, double value) {

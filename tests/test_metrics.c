@@ -7,10 +7,12 @@
 #include <math.h>
 #include <pty.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -142,6 +144,15 @@ static void numbers_keep_all_their_bits(void **state) {
     fclose(f);
 }
 
+static void expect_open_error(const char *path, const char *message) {
+    error e = {0};
+    metrics *m = NULL;
+    assert_false(metrics_open(path, &m, &e));
+    assert_string_equal(e.message, message);
+    assert_int_equal(e.code, EXIT_USAGE);
+    assert_null(m);
+}
+
 static void runs_append(void **state) {
     (void)state;
     error e = {0};
@@ -152,17 +163,50 @@ static void runs_append(void **state) {
     m = open_metrics(".");
     metrics_step(m, &example, &e);
     metrics_close(m);
-    expect_file("metrics.jsonl", "{\"event\":\"end\"}\n{\"event\":\"st\n" STEP_12 STEP_12);
+    expect_file("metrics.jsonl", "{\"event\":\"end\"}\n" STEP_12 STEP_12);
 }
 
-static void expect_open_error(const char *path, const char *message) {
-    error e = {0};
-    metrics *m = NULL;
-    assert_false(metrics_open(path, &m, &e));
-    assert_string_equal(e.message, message);
-    assert_int_equal(e.code, EXIT_USAGE);
-    assert_null(m);
+static void half_a_line_is_dropped(void **state) {
+    (void)state;
+    char *filler = memory_allocate(10001, 1); /* longer than what is read at a time */
+    memset(filler, 'x', 10000);
+    for (int whole = 0; whole < 2; whole++) {
+        char *text = memory_format("%s%s", whole ? "{\"event\":\"end\"}\n" : "", filler);
+        write_text("metrics.jsonl", text);
+        metrics_close(open_metrics("."));
+        expect_file("metrics.jsonl", whole ? "{\"event\":\"end\"}\n" : "");
+        free(text);
+    }
+    free(filler);
 }
+
+static void one_run_in_a_folder(void **state) {
+    (void)state;
+    metrics *first = open_metrics(".");
+    expect_open_error(".", "./metrics.jsonl: another run is writing here; give this one an [output] folder of its own");
+    metrics_close(first);
+    metrics_close(open_metrics("."));
+}
+
+/* A line that does not fit leaves the file as it was. */
+static void a_line_is_whole_or_absent(void **state) {
+    (void)state;
+    error e = {0};
+    struct rlimit before, small = {.rlim_cur = sizeof STEP_12 + 10, .rlim_max = RLIM_INFINITY};
+    metrics *m = open_metrics(".");
+    assert_true(metrics_step(m, &example, &e));
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small.rlim_max = before.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const bool written = metrics_step(m, &example, &e);
+    setrlimit(RLIMIT_FSIZE, &before);
+    assert_false(written);
+    assert_string_equal(e.message, "./metrics.jsonl: cannot write: File too large");
+    metrics_close(m);
+    expect_file("metrics.jsonl", STEP_12);
+}
+
 
 static void folders_that_cannot_be_used(void **state) {
     (void)state;
@@ -308,6 +352,9 @@ int main(void) {
         FOLDER_TEST(what_is_not_finite_is_null),
         FOLDER_TEST(numbers_keep_all_their_bits),
         FOLDER_TEST(runs_append),
+        FOLDER_TEST(half_a_line_is_dropped),
+        FOLDER_TEST(one_run_in_a_folder),
+        FOLDER_TEST(a_line_is_whole_or_absent),
         FOLDER_TEST(folders_that_cannot_be_used),
         FOLDER_TEST(a_full_disk_is_told),
         cmocka_unit_test(step_lines),
