@@ -9,6 +9,12 @@
 #include <string.h>
 #include <time.h>
 
+/* A rank sends one thing at a time. */
+typedef struct transfer {
+    const void *data; /* NULL: no transfer under way */
+    int to;
+} transfer;
+
 /* What a rank shows to the others while all are inside one exchange. */
 struct loopback {
     pthread_mutex_t mutex;
@@ -17,7 +23,7 @@ struct loopback {
     int arrived;        /* at the meeting that is gathering */
     uint64_t meetings;  /* completed */
     const void **shown; /* [ranks]: the memory that a rank lets the others read */
-    const void **sent;  /* [ranks * ranks]: from * ranks + to; NULL: no transfer under way */
+    transfer *sent;     /* [ranks]: what a rank waits for another to take */
 };
 
 typedef struct loopback_state {
@@ -41,7 +47,7 @@ loopback *loopback_create(int ranks) {
     pthread_mutex_init(&l->mutex, NULL);
     l->ranks = ranks;
     l->shown = memory_allocate((size_t)ranks, sizeof *l->shown);
-    l->sent = memory_allocate((size_t)ranks * (size_t)ranks, sizeof *l->sent);
+    l->sent = memory_allocate((size_t)ranks, sizeof *l->sent);
     return l;
 }
 
@@ -113,11 +119,11 @@ static void loopback_send(world *w, const void *data, size_t bytes, int to) {
     if (bytes == 0)
         return;
     loopback *l = loopback_of(w);
-    const void **slot = &l->sent[w->rank * l->ranks + to];
+    transfer *mine = &l->sent[w->rank];
     pthread_mutex_lock(&l->mutex);
-    *slot = data;
+    *mine = (transfer){data, to};
     pthread_cond_broadcast(&l->changed);
-    while (*slot != NULL)
+    while (mine->data != NULL)
         pthread_cond_wait(&l->changed, &l->mutex);
     pthread_mutex_unlock(&l->mutex);
 }
@@ -126,12 +132,12 @@ static void loopback_receive(world *w, void *data, size_t bytes, int from) {
     if (bytes == 0)
         return;
     loopback *l = loopback_of(w);
-    const void **slot = &l->sent[from * l->ranks + w->rank];
+    transfer *theirs = &l->sent[from];
     pthread_mutex_lock(&l->mutex);
-    while (*slot == NULL)
+    while (theirs->data == NULL || theirs->to != w->rank)
         pthread_cond_wait(&l->changed, &l->mutex);
-    memcpy(data, *slot, bytes);
-    *slot = NULL;
+    memcpy(data, theirs->data, bytes);
+    theirs->data = NULL;
     pthread_cond_broadcast(&l->changed);
     pthread_mutex_unlock(&l->mutex);
 }

@@ -26,15 +26,15 @@ void world_state_place(world *w, world_state *state, int rank, int size, const i
     state->limit = WITHOUT_LIMIT;
     if (gethostname(state->host, sizeof state->host - 1) != 0)
         snprintf(state->host, sizeof state->host, "unknown host");
-    int nodes = 0;
+    int nodes = 0, *met = memory_allocate((size_t)size, sizeof *met); /* ranks of a node so far, at its lowest rank */
     for (int r = 0; r < size; r++) {
         int first = 0; /* lowest rank of the same node */
         while (node_key[first] != node_key[r])
             first++;
         state->node_of[r] = first == r ? nodes++ : state->node_of[first];
-        for (int before = 0; before < r; before++)
-            state->local_rank_of[r] += node_key[before] == node_key[r];
+        state->local_rank_of[r] = met[first]++;
     }
+    free(met);
     *w = (world){.rank = rank,
                  .size = size,
                  .local_rank = state->local_rank_of[rank],

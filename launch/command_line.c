@@ -4,7 +4,6 @@
 #include "launch/nearest.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +17,7 @@ static const struct {
                 {"--keys", COMMAND_KEYS}};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 static const char ranks_option[] = "--ranks";
+enum { RANKS_MOST = 1000000 };
 
 void command_line_help(FILE *out) {
     fputs(
@@ -69,9 +69,9 @@ static bool set_ranks(const char *text, command_line *line, error *e) {
     char *end = NULL;
     errno = 0;
     long ranks = text != NULL ? strtol(text, &end, 10) : 0;
-    if (text == NULL || *text == '\0' || *end != '\0' || errno != 0 || ranks < 1 || ranks > INT_MAX)
-        return error_set(e, EXIT_USAGE, "argument --ranks%s%s: takes a whole number, 1 or more, after a blank",
-                         text != NULL ? " " : "", text != NULL ? text : "");
+    if (text == NULL || *text == '\0' || *end != '\0' || errno != 0 || ranks < 1 || ranks > RANKS_MOST)
+        return error_set(e, EXIT_USAGE, "argument --ranks%s%s: takes a whole number, 1 to %d, after a blank",
+                         text != NULL ? " " : "", text != NULL ? text : "", RANKS_MOST);
     line->ranks = (int)ranks;
     return true;
 }

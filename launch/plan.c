@@ -97,6 +97,33 @@ static bool make_training_step(const ingredients *of, int64_t available, plan *p
     return true;
 }
 
+/* ---- limits ---- */
+
+/* A longer list takes gigabytes and minutes on the host before the first step. */
+enum { OPERATIONS_MOST = 1 << 21 };
+
+/* What backward and recomputation add to the forward, at most: operations, and bytes with all that is gathered. */
+static const double OPERATIONS_FACTOR = 4, BYTES_FACTOR = 8;
+
+/* Refused before anything is unrolled: what follows counts operations in 32 bits and bytes in 64. */
+static bool check_size(const ingredients *of, error *e) {
+    const double passes = (double)of->plan->passes;
+    const double operations = OPERATIONS_FACTOR * of->forward->operation_count;
+    double bytes = 0;
+    for (tensor_id t = 0; t < of->forward->tensor_count; t++)
+        bytes += (double)of->forward->tensors[t].bytes;
+    if (passes * operations > OPERATIONS_MOST)
+        return config_refuse(of->config, &of->config->train.global_batch, e,
+                             "takes %.0f passes a step, of about %.0f operations each; a step may have %d in all; a "
+                             "larger micro_batch or more ranks make fewer passes",
+                             passes, operations, OPERATIONS_MOST);
+    if (passes * bytes * BYTES_FACTOR >= 0x1p62)
+        return config_refuse(of->config, &of->config->train.micro_batch, e,
+                             "a step on sequences of %lld tokens would need more memory than 64 bits can count",
+                             (long long)of->config->train.sequence);
+    return true;
+}
+
 /* ---- the plan ---- */
 
 static schedule_settings schedule_of(const config *c, const world *w, int64_t passes, bool trains) {
@@ -129,7 +156,7 @@ bool plan_create(const config *c, const model_shape *shape, const world *w, devi
                             .device = d,
                             .forward = forward,
                             .schedule = schedule_of(c, w, p->passes, wishes.train)};
-    bool good = !wishes.train || make_training_step(&of, budget, p, e);
+    bool good = check_size(&of, e) && (!wishes.train || make_training_step(&of, budget, p, e));
     if (good && wishes.validation)
         p->validation = validation_step(&of);
     program_destroy(forward);

@@ -45,9 +45,9 @@ nothing_written() {
 }
 
 only_message() { # TEXT: what the program says on standard error, beside warnings and the launcher's own lines;
-    # sizes that depend on the machine read N MB
+    # sizes that depend on the machine read N MB, counts that depend on the ranks N
     diff <(echo "fsdp_train: $1") \
-        <(grep '^fsdp_train: ' stderr | grep -v '^fsdp_train: warning: ' | sed -E 's/[0-9.]+ MB/N MB/g')
+        <(grep '^fsdp_train: ' stderr | grep -v '^fsdp_train: warning: ' | sed -E 's/[0-9.]+ MB/N MB/g; s/[0-9]+ (passes|operations)/N \1/g')
 }
 
 codes_are() { # CODE: on every rank that got to tell
@@ -111,6 +111,7 @@ for ranks in "1 ranks; 12 and 18" "3 ranks; 18"; do
 done
 override model.kv_heads 3 2 'does not divide heads 4; 2 and 4 would do'
 override train.sequence 33 2 "longer than the model's context, 32"
+override train.global_batch 1200000 2 'takes N passes a step, of about N operations each; a step may have 2097152 in all; a larger micro_batch or more ranks make fewer passes'
 override precision.compute bf16 2 'not built yet; built is fp32'
 override device.kind cuda 2 'not built yet; built is auto | cpu'
 refused 2 'argument output.folder=other: [output] folder: given twice; first in argument output.folder=out' \
