@@ -227,8 +227,8 @@ static void read_piece(void *context) {
 
 static bool unreadable(const token_stream *s, const token_file *f, error *e) {
     return error_set_own(e, EXIT_DATA,
-                         "%s: %s: cannot be read any more: it was cut off while in use, or its disk fails",
-                         s->key, f->path);
+                         "%s: %s: cannot be read any more: it was cut off while in use, or its disk fails", s->key,
+                         f->path);
 }
 
 /* The file that holds a token of the stream. */

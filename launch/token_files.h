@@ -47,8 +47,8 @@ bool token_stream_open(const char *key, const char *const *patterns, int32_t pat
                        token_stream *s, error *e);
 void token_stream_close(token_stream *s);
 
-/* Copies tokens first .. first + count of the stream; first + count <= tokens. Fails when a file was cut off since it was
- * opened. What is written into a file in the meantime is read as it is. */
+/* Copies tokens first .. first + count of the stream; first + count <= tokens. Fails when a file was cut off since it
+ * was opened. What is written into a file in the meantime is read as it is. */
 bool token_stream_read(const token_stream *s, int64_t first, int64_t count, int32_t *tokens, error *e);
 
 /* Finds the first token that is not below `vocabulary` (at most INT32_MAX), naming file, position in the file (from 0)

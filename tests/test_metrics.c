@@ -207,7 +207,6 @@ static void a_line_is_whole_or_absent(void **state) {
     expect_file("metrics.jsonl", STEP_12);
 }
 
-
 static void folders_that_cannot_be_used(void **state) {
     (void)state;
     write_text("file", "");
