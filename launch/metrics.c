@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 struct metrics {
@@ -48,27 +47,13 @@ static bool drop_half_line(int file) {
     return end == size || ftruncate(file, end) == 0;
 }
 
-/* Two runs in one folder would mix their lines and save over each other's models. Held until the file is closed, by
- * whatever end; where the file system has no locks, nobody is kept out. */
-static bool is_taken(int file) {
-    return flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-}
-
-static bool prepare_file(int file, const char *path, error *e) {
-    if (file >= 0 && is_taken(file))
-        return error_set(e, EXIT_USAGE, "%s: another run is writing here; give this one an [output] folder of its own",
-                         path);
-    if (file < 0 || !drop_half_line(file))
-        return error_set(e, EXIT_USAGE, "%s: cannot open for writing: %s", path, strerror(errno));
-    return true;
-}
-
 bool metrics_open(const char *folder, metrics **opened, error *e) {
     if (!output_folder_prepare(folder, e))
         return false;
     char *path = memory_format("%s/metrics.jsonl", folder);
     int file = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    if (!prepare_file(file, path, e)) {
+    if (file < 0 || !drop_half_line(file)) {
+        error_set(e, EXIT_USAGE, "%s: cannot open for writing: %s", path, strerror(errno));
         if (file >= 0)
             close(file);
         free(path);

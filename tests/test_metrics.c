@@ -180,14 +180,6 @@ static void half_a_line_is_dropped(void **state) {
     free(filler);
 }
 
-static void one_run_in_a_folder(void **state) {
-    (void)state;
-    metrics *first = open_metrics(".");
-    expect_open_error(".", "./metrics.jsonl: another run is writing here; give this one an [output] folder of its own");
-    metrics_close(first);
-    metrics_close(open_metrics("."));
-}
-
 /* A line that does not fit leaves the file as it was. */
 static void a_line_is_whole_or_absent(void **state) {
     (void)state;
@@ -352,7 +344,6 @@ int main(void) {
         FOLDER_TEST(numbers_keep_all_their_bits),
         FOLDER_TEST(runs_append),
         FOLDER_TEST(half_a_line_is_dropped),
-        FOLDER_TEST(one_run_in_a_folder),
         FOLDER_TEST(a_line_is_whole_or_absent),
         FOLDER_TEST(folders_that_cannot_be_used),
         FOLDER_TEST(a_full_disk_is_told),
