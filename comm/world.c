@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* How long a rank waits for the others when it knows that one may be lost. Those that are alive find out about the
@@ -22,7 +21,7 @@ bool world_open(world *w, int *argc, char ***argv, error *e) {
 void world_state_place(world *w, world_state *state, int rank, int size, const int *node_key) {
     state->node_of = memory_allocate((size_t)size, sizeof *state->node_of);
     state->local_rank_of = memory_allocate((size_t)size, sizeof *state->local_rank_of);
-    state->all = memory_allocate((size_t)size, sizeof *state->all);
+    state->codes = memory_allocate((size_t)size, sizeof *state->codes);
     state->limit = WITHOUT_LIMIT;
     if (gethostname(state->host, sizeof state->host - 1) != 0)
         snprintf(state->host, sizeof state->host, "unknown host");
@@ -52,7 +51,7 @@ void world_state_free(world *w) {
     world_state *state = w->state;
     free(state->node_of);
     free(state->local_rank_of);
-    free(state->all);
+    free(state->codes);
     free(state);
     *w = (world){0};
 }
@@ -99,16 +98,14 @@ static bool part(world *w, error *e) {
     return false;
 }
 
-bool world_agree_maximum(world *w, int64_t *value, error *e) {
+bool world_agree(world *w, error *e) {
     world_state *state = w->state;
-    state->mine = (world_report){.code = e->code, .value = *value};
-    if (!state->functions->all_gather(w, &state->mine, sizeof state->mine, state->all, state->limit))
+    int failed = 0; /* the lowest rank that has */
+    state->own_code = e->code;
+    if (!state->functions->all_gather(w, &state->own_code, sizeof state->own_code, state->codes, state->limit))
         return part(w, e);
-    int failed = w->size;
-    for (int r = w->size - 1; r >= 0; r--) {
-        *value = maximum(*value, state->all[r].value);
-        failed = state->all[r].code != 0 ? r : failed;
-    }
+    while (failed < w->size && state->codes[failed] == 0)
+        failed++;
     if (failed == w->size)
         return true;
     if (failed == w->rank) {
@@ -121,11 +118,6 @@ bool world_agree_maximum(world *w, int64_t *value, error *e) {
     state->failed = true;
     state->code = e->code;
     return false;
-}
-
-bool world_agree(world *w, error *e) {
-    int64_t unused = 0;
-    return world_agree_maximum(w, &unused, e);
 }
 
 bool world_agree_and_go_on(world *w, error *e) {
@@ -157,15 +149,6 @@ double world_maximum(world *w, double value) {
         value = all[r] > value ? all[r] : value;
     free(all);
     return value;
-}
-
-int64_t world_sum(world *w, int64_t value) {
-    int64_t *all = memory_allocate((size_t)w->size, sizeof *all), sum = 0;
-    world_all_gather(w, &value, sizeof value, all);
-    for (int r = 0; r < w->size; r++)
-        sum += all[r];
-    free(all);
-    return sum;
 }
 
 void world_send(world *w, const void *data, size_t bytes, int to) {

@@ -50,9 +50,6 @@ world world_imagined(int ranks);
  * failed; texts that only that rank saw (error.own) are prefixed "rank R (host): " when there are several ranks. */
 bool world_agree(world *w, error *e);
 
-/* The same, and *value becomes its maximum over all ranks: one exchange a step for "a signal came". */
-bool world_agree_maximum(world *w, int64_t *value, error *e);
-
 /* The same for a failure that the job survives, as of a checkpoint that could not be written: all ranks go on. */
 bool world_agree_and_go_on(world *w, error *e);
 
@@ -64,7 +61,6 @@ void world_broadcast(world *w, void *data, size_t bytes, int root);
 /* Gathers `bytes` from each rank to every rank: all[size * bytes]. */
 void world_all_gather(world *w, const void *mine, size_t bytes, void *all);
 double world_maximum(world *w, double value);
-int64_t world_sum(world *w, int64_t value);
 
 /* Blocking transfer between two ranks, of any size, for saving. The receiver's size equals the sender's. */
 void world_send(world *w, const void *data, size_t bytes, int to);

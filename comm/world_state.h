@@ -18,11 +18,6 @@ typedef struct world_functions {
 
 static const double WITHOUT_LIMIT = -1;
 
-/* What a rank brings to an agreement. */
-typedef struct world_report {
-    int64_t code, value;
-} world_report;
-
 /* The first member of every implementation's state. */
 typedef struct world_state {
     const world_functions *functions;
@@ -32,7 +27,7 @@ typedef struct world_state {
     double limit;     /* seconds that agreeing and closing may take */
     int code;         /* of the error that was agreed on */
     int speaker;
-    world_report mine, *all; /* here rather than on a stack, because a broken exchange may still write them */
+    int own_code, *codes; /* of errors; here rather than on a stack, because a broken exchange may still write them */
     error agreed;
     int *node_of, *local_rank_of;
     char host[256];

@@ -1,4 +1,4 @@
-/* A whole step, and the tensors at which its parts meet: shard/ makes them, optim/ and engine/run use them. */
+/* A whole step, and the tensors at which its parts meet: shard/ makes them, optim/ and launch/ use them. */
 #ifndef FSDP_ENGINE_STEP_H
 #define FSDP_ENGINE_STEP_H
 

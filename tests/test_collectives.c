@@ -82,18 +82,17 @@ static bool exchange(world *w, error *e) {
         if (all[r] != r * 10)
             return error_set_own(e, EXIT_INTERNAL, "all_gather: %lld from rank %d", (long long)all[r], r);
     world_broadcast(w, &broadcast, sizeof broadcast, w->size - 1);
-    int64_t sum = world_sum(w, w->rank + 1), received = -1, value = w->rank == 1 ? 99 : w->rank;
+    int64_t received = -1;
     double maximum = world_maximum(w, -w->rank);
     if (w->rank > 0)
         world_send(w, &mine, sizeof mine, w->rank - 1);
     if (w->rank < w->size - 1)
         world_receive(w, &received, sizeof received, w->rank + 1);
-    if (!world_agree_maximum(w, &value, e))
+    if (!world_agree(w, e))
         return false;
-    if (broadcast != w->size - 1 || sum != w->size * (w->size + 1) / 2 || maximum > 0 || maximum < 0 ||
-        (w->rank < w->size - 1 && received != mine + 10) || value != (w->size > 1 ? 99 : 0))
-        return error_set_own(e, EXIT_INTERNAL, "broadcast %lld, sum %lld, maximum %g, received %lld, value %lld",
-                             (long long)broadcast, (long long)sum, maximum, (long long)received, (long long)value);
+    if (broadcast != w->size - 1 || maximum > 0 || maximum < 0 || (w->rank < w->size - 1 && received != mine + 10))
+        return error_set_own(e, EXIT_INTERNAL, "broadcast %lld, maximum %g, received %lld", (long long)broadcast,
+                             maximum, (long long)received);
     return true;
 }
 
