@@ -103,10 +103,13 @@ static void print_data(const session *s) {
 
 /* ---- plan and memory ---- */
 
+/* More than there is anywhere, and exact as a double. */
+static const int64_t UNLIMITED_BYTES = INT64_C(1) << 62;
+
 /* What a rank may use of this machine's memory beside its program; unlimited where the system does not say. */
 static int64_t memory_budget(int ranks_here) {
     const int64_t available = machine_available_memory();
-    return available < 0 ? INT64_MAX : available / ranks_here - PROGRAM_BYTES;
+    return available < 0 ? UNLIMITED_BYTES : maximum(0, available / ranks_here - PROGRAM_BYTES);
 }
 
 /* A row per rank: where it runs and on what. */
@@ -307,7 +310,6 @@ static void end_metrics(session *s, const train_end *end, const error *e) {
 static int run_training(session *s, error *e) {
     train_end end = {0};
     s->trainer.started = seconds_now();
-    signals_install();
     if (!prepare(s, e) || !open_output(s, e)) {
         output_lock_release(s->lock);
         return e->code;
@@ -409,6 +411,8 @@ int main(int argc, char **argv) {
         command_line_free(&s.line);
         return EXIT_FINISHED;
     }
+    if (understood && s.line.command == COMMAND_TRAIN)
+        signals_install(); /* first: meeting the other ranks takes a while */
     world_open(&s.world, &argc, &argv, &e);
     int code = world_agree(&s.world, &e) ? run_command(&s, &e) : e.code;
     fflush(stdout);

@@ -73,6 +73,11 @@ static int64_t bytes_at(const ingredients *of, int32_t level) {
 static bool choose_level(const ingredients *of, int64_t budget, plan *p, error *e) {
     int32_t low = 0, high = p->levels = recompute_levels(of->forward);
     const int64_t least = bytes_at(of, high);
+    if (least > budget && of->config->shard.memory == 0)
+        return config_refuse(of->config, &of->config->shard.memory, e,
+                             "this machine has %.1f MB to give to each of its ranks, and with everything recomputed "
+                             "one needs %.1f MB; use more machines, a smaller train.micro_batch or a smaller model",
+                             (double)budget / 1e6, (double)least / 1e6);
     if (least > budget)
         return config_refuse(of->config, &of->config->shard.memory, e,
                              "%lld bytes are too few for this model and batch: with everything recomputed a rank needs "

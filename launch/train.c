@@ -97,12 +97,17 @@ static bool fill_training_batch(trainer *t, int64_t step, error *e) {
     return true;
 }
 
+/* A number as it is shown: the sign of what is no number says nothing. */
+static double plain(double value) {
+    return isnan(value) ? NAN : value;
+}
+
 static step_report report_of(const trainer *t, const position *before, const double *result, double seconds) {
     const int64_t tokens = data_training_counted(t->data);
     const double flops = model_flops_per_token(t->plan->model, t->config->train.sequence);
     return (step_report){.step = before->step + 1,
-                         .loss = result[RESULT_LOSS],
-                         .gradient_norm = result[RESULT_NORM],
+                         .loss = plain(result[RESULT_LOSS]),
+                         .gradient_norm = plain(result[RESULT_NORM]),
                          .learning_rate = rate_of(t->config, before->step),
                          .tokens = before->tokens + tokens,
                          .seconds = seconds,
@@ -124,7 +129,7 @@ static bool judge(const trainer *t, int64_t step, const double *result, int *ski
         return error_set(e, EXIT_INTERNAL,
                          "step %lld: %s%s is not finite (loss %g, gradient norm %g); lower the learning rate, or "
                          "train.nonfinite = skip leaves such updates out",
-                         (long long)step + 1, what, where, result[RESULT_LOSS], result[RESULT_NORM]);
+                         (long long)step + 1, what, where, plain(result[RESULT_LOSS]), plain(result[RESULT_NORM]));
     if (++*skipped == SKIPPED_IN_A_ROW)
         return error_set(e, EXIT_INTERNAL,
                          "step %lld: %s%s is not finite, for the %dth step in a row; lower the learning rate",

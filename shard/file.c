@@ -54,6 +54,12 @@ json_t *file_load_json(const char *path, error *e) {
         error_set(e, EXIT_MODEL, "%s: cannot open: %s", path, strerror(errno));
         return NULL;
     }
+    struct stat status;
+    if (fstat(descriptor, &status) != 0 || S_ISDIR(status.st_mode)) {
+        error_set(e, EXIT_MODEL, "%s: expected a file", path);
+        close(descriptor);
+        return NULL;
+    }
     json_error_t where;
     json_t *top = json_loadfd(descriptor, JSON_REJECT_DUPLICATES, &where);
     close(descriptor);

@@ -161,6 +161,7 @@ spoiled "bad/$file: tensor model.layers.0.input_layernorm.weight overlaps tensor
     replace '\[12416,12544\]' '[12412,12540]'
 spoiled 'bad: found neither model.safetensors nor model.safetensors.index.json' rm $file
 spoiled 'bad/config.json: cannot open: No such file or directory' rm config.json
+spoiled 'bad/config.json: expected a file' eval 'rm config.json; mkdir config.json'
 spoiled 'bad/config.json: hidden_act: found "relu"; this changes the mathematics and only "silu" is built' \
     sed -i 's/"silu"/"relu"/' config.json
 config=from.ini refused 2 'argument model.width=64: [model] width: model says 32; drop the key or correct it' \
@@ -171,6 +172,8 @@ touch file
 for ranks in 1 2; do
     refused_at "$ranks" 2 '[output] folder = file/out: cannot make the folder: Not a directory' base.ini output.folder=file/out
 done
+refused_at 1 2 "base.ini: [shard] memory = auto: this machine has N MB to give to each of its ranks, and with everything recomputed one needs N MB; use more machines, a smaller train.micro_batch or a smaller model" \
+    base.ini --plan --ranks 12000 train.global_batch=12000 shard.recompute=memory
 too_large='N MB), which has N MB to give; use more machines, a smaller train.micro_batch or a smaller model'
 too_large="the plan needs N MB on this machine (ranks x $too_large"
 refused_at 1 2 "${too_large/ranks/1 ranks}" base.ini output.folder=out model.width=65536 model.layers=4
