@@ -77,7 +77,7 @@ void program_print(const program *p, FILE *to) {
     for (int32_t i = 0; i < p->operation_count; i++) {
         const operation *o = &p->operations[i];
         if (before == NULL || before->phase != o->phase || before->unit != o->unit || before->pass != o->pass)
-            fprintf(to, "%s %s, micro-batch %d\n", phase_name(o->phase),
+            fprintf(to, "%s %s, pass %d\n", phase_name(o->phase),
                     o->unit == NO_UNIT ? "all units" : p->unit_names[o->unit], o->pass);
         fprintf(to, "  %5d %-7s %-18s", i, stream_name(o->stream), operation_signature_of(o->kind)->name);
         print_operands(p, o, to);

@@ -26,7 +26,7 @@ struct run {
 static char *collective_name(const program *p, const operation *o) {
     const char *what = o->unit == NO_UNIT ? "contributions" : p->unit_names[o->unit];
     const char *verb = operation_signature_of(o->kind)->name;
-    return memory_format("%s of %s, %s of micro-batch %d", verb, what, phase_name(o->phase), o->pass);
+    return memory_format("%s of %s, %s of pass %d", verb, what, phase_name(o->phase), o->pass);
 }
 
 static void choose_group(collective *c, rank_group group, const mesh *m) {

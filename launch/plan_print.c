@@ -41,7 +41,7 @@ static void print_peak(const program *x, const memory_profile *m, FILE *to) {
     if (m->operation == NO_OPERATION)
         return;
     const operation *o = &x->operations[m->operation];
-    fprintf(to, "peak         at operation %d: %s %s of %s, micro-batch %d\n", m->operation, phase_name(o->phase),
+    fprintf(to, "peak         at operation %d: %s %s of %s, pass %d\n", m->operation, phase_name(o->phase),
             operation_signature_of(o->kind)->name, o->unit == NO_UNIT ? "all units" : x->unit_names[o->unit], o->pass);
 }
 
