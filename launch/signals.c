@@ -32,6 +32,7 @@ void signals_install(void) {
     install(SIGINT, on_end, 0);
     install(SIGTERM, on_end, 0);
     install(SIGUSR1, on_save, SA_RESTART);
+    install(SIGXFSZ, SIG_IGN, 0); /* a file beyond the size limit is a failed write like another */
 }
 
 int signals_end(void) {

@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# Checkpoints of real runs: going on gives the bits of a run that was never stopped, at the same and at other numbers of
+# ranks; what is damaged is passed over, what does not fit refused; a failed write harms nothing; one run per folder.
+# Argument: the build folder.
+set -uo pipefail
+# shellcheck source=tests/support/launch.sh
+source "$(dirname "$0")/support/launch.sh"
+export OMPI_MCA_odls_base_sigkill_timeout=0
+
+"$build/tool_tokens" tokens.bin 97 3000 tokens16
+"$build/tool_tokens" other.bin 97 3100 tokens16
+cat > config.ini << 'END'
+[model]
+family = llama
+layers = 3
+width = 32
+heads = 2
+vocabulary = 97
+context = 32
+[data]
+train = tokens.bin
+format = tokens16
+validation_fraction = 0.1
+[train]
+steps = 16
+global_batch = 24
+validate_every = 6
+[optimizer]
+learning_rate = 1e-2
+schedule = cosine
+warmup = 5
+[shard]
+reduce = reproducible
+[device]
+kind = cpu
+threads = 1
+[output]
+checkpoint_every = 4
+keep = 10
+END
+
+numbers() { # FOLDER: what steps and validations measured, without times
+    grep -E '"event": *"(step|validation)"' "$1/metrics.jsonl" |
+        sed -E 's/"(seconds|tokens_per_second|tflops|exposed|memory)":[^,}]*,?//g'
+}
+
+same_run() { # FOLDER FOLDER: the same numbers, the same model, the same last state
+    diff <(numbers "$1") <(numbers "$2") && cmp "$1/model/model.safetensors" "$2/model/model.safetensors"
+}
+
+same_state() { # CHECKPOINT CHECKPOINT, written at the same number of ranks
+    (cd "$1" && sha256sum -- *.bin) | (cd "$2" && sha256sum --check --quiet)
+}
+
+code_is() {
+    [[ $code -eq $1 ]] || { echo "exit code $code, not $1"; return 1; }
+}
+
+said() { # TEXT: on standard error, once
+    [[ $(grep -cF -- "$1" stderr) -eq 1 ]]
+}
+
+copy_until() { # FOLDER STEP: straight/, as a run leaves it that was killed after that checkpoint
+    rm -rf "$1"
+    cp -r straight "$1"
+    rm -rf "$1/model"
+    local checkpoint
+    for checkpoint in "$1"/checkpoints/*; do
+        [[ $((10#${checkpoint##*-})) -le $2 ]] || rm -r "$checkpoint"
+    done
+    printf '{"event":"step","st' >> "$1/metrics.jsonl"
+}
+
+steps_of() {
+    (cd "$1/checkpoints" && echo *)
+}
+
+# Straight, and the same in parts
+train 4 config.ini output.folder=straight
+expect "a run with checkpoints" test $? -eq 0
+expect "checkpoints of every 4th step" \
+    test "$(steps_of straight)" = "step-00000004 step-00000008 step-00000012 step-00000016"
+
+copy_until again 8
+train 4 config.ini output.folder=again
+expect "goes on at 4 ranks" same_run straight again
+expect "to the same state" same_state straight/checkpoints/step-00000016 again/checkpoints/step-00000016
+expect "says from where" grep -q '"event":"resume","step":8,"from":"again/checkpoints/step-00000008","ranks":4' again/metrics.jsonl
+expect "sets superseded lines aside" grep -q '"event":"superseded","after":8' again/metrics.superseded.jsonl
+
+copy_until chain 4
+train 2 config.ini output.folder=chain train.steps=16 shard.strategy=optimizer shard.unit=2 output.checkpoint_every=3 &&
+    rm -r chain/checkpoints/step-00000016 chain/checkpoints/step-00000015 && train 8 config.ini output.folder=chain shard.group=2
+expect "goes on at 2 ranks, then at 8" same_run straight chain
+rm -r chain/checkpoints/step-00000016
+train 1 config.ini output.folder=chain shard.strategy=none
+expect "goes on at 1 rank" same_run straight chain
+
+train 1 config.ini output.folder=chain
+expect "nothing left to do" test $? -eq 0
+expect "and nothing changed" same_run straight chain
+
+# An orderly stop is one of the moments from which to go on
+train_until_stopped() {
+    rm -rf stopped
+    "$build/fsdp_train" config.ini output.folder=stopped train.steps=16 > stdout 2> stderr &
+    local job=$!
+    until [[ $(grep -cs '"step"' stopped/metrics.jsonl) -gt 5 ]]; do sleep 0.01; done
+    kill -TERM $job
+    wait $job
+}
+train_until_stopped
+train 2 config.ini output.folder=stopped
+expect "goes on after SIGTERM" same_run straight stopped
+
+# Damage
+copy_until damaged 12
+printf x | dd of=damaged/checkpoints/step-00000012/shard-00002.bin bs=1 seek=1000 conv=notrunc status=none
+rm damaged/checkpoints/step-00000008/shard-00001.bin
+train 2 config.ini output.folder=damaged
+expect "damaged ones are passed over" same_run straight damaged
+expect "the first is named" said 'damaged/checkpoints/step-00000012/shard-00002.bin: bytes 0 to'
+expect "the second is named" said 'damaged/checkpoints/step-00000008/shard-00001.bin: cannot open'
+expect "they are set aside" test -d damaged/checkpoints/step-00000008.superseded
+copy_until damaged 4
+: > damaged/checkpoints/step-00000004/manifest.json
+for ranks in 1 3; do
+    code=0
+    train $ranks config.ini output.folder=damaged || code=$?
+    expect "without a whole one nothing starts over silently" said 'damaged/checkpoints: no checkpoint is whole'
+    [[ $ranks -gt 1 ]] || expect "it is a checkpoint's fault" code_is 4
+done
+train 2 config.ini output.folder=damaged output.resume=no
+expect "resume = no starts over" test "$(steps_of damaged)" = \
+    "step-00000004 step-00000004.superseded step-00000008 step-00000012 step-00000016"
+
+# What changes the mathematics
+refused() { # TEXT OVERRIDE ...
+    copy_until refused 8
+    code=0
+    train 1 config.ini output.folder=refused "${@:2}" || code=$?
+    expect "$*: code" code_is 4
+    expect "$*: message" said "fsdp_train: refused/checkpoints/step-00000008: cannot go on from here: $1"
+}
+refused 'model.width was 32, now it is 64; use the same, or another [output] folder' model.width=64
+refused 'data.files was [{"name":"tokens.bin"' data.train=other.bin
+refused 'data.seed was 1, now it is 2; [output] accept = data goes on all the same' train.seed=2
+refused 'batch was 24, now it is 12; [output] accept = batch goes on all the same' train.global_batch=12
+refused 'sequence was 32, now it is 16; [output] accept = sequence goes on all the same' train.sequence=16
+train 2 config.ini output.folder=refused train.global_batch=12 train.sequence=16 'output.accept=batch sequence'
+expect "accepted, it goes on where it was in the data" \
+    grep -qE '"step":9,.*"tokens":'$((8 * 24 * 32 + 12 * 16)), refused/metrics.jsonl
+train 1 config.ini output.folder=refused output.resume=refused/nowhere
+expect "a checkpoint that is not there" said 'refused/nowhere/manifest.json: cannot open: No such file or directory'
+copy_until refused 8
+train 1 config.ini output.folder=refused train.steps=7
+expect "beyond the last step" said 'the checkpoint refused/checkpoints/step-00000008 is of step 8 already'
+finish
