@@ -134,13 +134,13 @@ check_loss() { # WHAT: since the last call the run may have got as far as going 
 run_long() {
     train 2 config.ini output.folder=out train.steps=3000 output.checkpoint_every=5
 }
-for ((number = 1; number <= 26; number++)); do
+for ((number = 1; number <= 18; number++)); do
     FAULT_KILL=1 with_fault $((number % 2)) $number run_long
     expect "operation $number is killed" test -s report
     check_loss "killed at operation $number"
 done
 RANDOM=7
-for ((number = 1; number <= 10; number++)); do
+for ((number = 1; number <= 8; number++)); do
     mpirun -np 2 --oversubscribe --bind-to none "$build/fsdp_train" config.ini output.folder=out train.steps=3000 \
         output.checkpoint_every=5 > stdout 2> stderr < /dev/null &
     job=$!
