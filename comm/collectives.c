@@ -1,5 +1,6 @@
 #include "comm/collectives.h"
 
+#include "comm/hang.h"
 #include "comm/messages.h"
 #include "comm/parts.h"
 #include "comm/patience.h"
@@ -48,6 +49,8 @@ struct collectives {
     part *parts; /* [world size]: of the transfer under way */
     double timeout;
     collectives_times times;
+    int32_t awaited; /* the collective that is or was waited for last */
+    bool waits;      /* and has not come yet */
     bool failed;
     failure failure;
 };
@@ -216,14 +219,73 @@ void collectives_poll(collectives *c) {
 
 /* --- Failures --- */
 
-static bool adopt(collectives *c, const failure *f) {
+/* Where this rank stands. */
+static hang_report report_of(collectives *c) {
+    int32_t index = c->awaited;
+    if (c->waits && !has_place(c, index)) /* it waits for the collective that has the workspace */
+        index = c->holder;
+    hang_report mine = {.state = c->waits ? HANG_WAITS : HANG_LATE, .step = c->step, .index = index};
+    if (!c->waits)
+        return mine;
+    bool *missing = memory_allocate((size_t)c->world->size, sizeof *missing);
+    for (int k = 0; k < c->list[index].group_size; k++)
+        missing[rank_of(&c->list[index], k)] = !has_come(c, index, k);
+    if (hang_list_ranks(missing, c->world->size, mine.missing, sizeof mine.missing) == 0)
+        snprintf(mine.missing, sizeof mine.missing, "none now");
+    free(missing);
+    return mine;
+}
+
+/* Takes what has come; whether all have answered. */
+static bool take_reports(collectives *c, hang_report *all) {
+    bool complete = true;
+    if (c->messages != NULL)
+        messages_take_reports(c->messages, all);
+    for (int r = 0; r < c->world->size; r++) {
+        if (c->near[r])
+            window_reported(c->window, r, &all[r]);
+        complete &= all[r].state != HANG_SILENT;
+    }
+    return complete;
+}
+
+/* What a near rank that does not answer issued last, in this step or the one before it. */
+static hang_report last_seen(const collectives *c, int rank) {
+    hang_report seen = {.state = HANG_SILENT, .index = -1};
+    for (int64_t step = c->step; c->near[rank] && step > 0 && step >= c->step - 1 && seen.index < 0; step--)
+        for (int32_t i = 0; i < c->count; i++)
+            if (window_marked(c->window, rank, MARK_ISSUED, i, step))
+                seen = (hang_report){.state = HANG_SILENT, .step = step, .index = i};
+    return seen;
+}
+
+/* Every rank that can says where it stands; all make the same table. */
+static void describe_hang(collectives *c, failure *f) {
+    const hang_report mine = report_of(c);
+    hang_report *all = memory_allocate((size_t)c->world->size, sizeof *all);
+    window_report(c->window, &mine);
+    if (c->messages != NULL)
+        messages_report(c->messages, &mine);
+    patience p = patience_begin();
+    while (!take_reports(c, all) && patience_pause(&p) < HANG_ANSWER_SECONDS)
+        continue;
+    for (int r = 0; r < c->world->size; r++)
+        if (all[r].state == HANG_SILENT)
+            all[r] = last_seen(c, r);
+    f->speaker = hang_describe(all, c->world->size, c->list, c->count, c->timeout, f->speaker,
+                               &f->error);
+    free(all);
+}
+
+static void adopt(collectives *c, const failure *f) {
     c->failed = true;
     c->failure = *f;
+    if (f->hang)
+        describe_hang(c, &c->failure);
     if (f->speaker == NOBODY_LOST)
         world_limit(c->world, c->timeout);
     else
-        world_doubt(c->world, f->speaker);
-    return true;
+        world_doubt(c->world, c->failure.speaker);
 }
 
 static bool failed(collectives *c, error *e) {
@@ -235,8 +297,9 @@ static bool failed(collectives *c, error *e) {
     return c->failed;
 }
 
-static void fail(collectives *c, const error *e, int speaker) {
-    failure f = {.error = *e, .speaker = speaker};
+static void fail(collectives *c, failure f) {
+    if (c->failed) /* all know it already */
+        return;
     world_name_rank(c->world, &f.error);
     window_fail(c->window, &f);
     window_failed(c->window, &f); /* another rank of the node may have been first: all follow that one */
@@ -246,36 +309,11 @@ static void fail(collectives *c, const error *e, int speaker) {
 }
 
 void collectives_fail(collectives *c, const error *e) {
-    fail(c, e, NOBODY_LOST);
+    fail(c, (failure){.error = *e, .speaker = NOBODY_LOST});
 }
 
-/* Writes the numbers of the members that have not come; returns the lowest rank of the job that is not among them. */
-static int list_missing(collectives *c, int32_t index, char *text, size_t size) {
-    const collective *o = &c->list[index];
-    size_t used = 0;
-    int speaker = 0;
-    snprintf(text, size, " none now");
-    for (int k = 0; k < o->group_size; k++) {
-        int rank = rank_of(o, k);
-        if (has_come(c, index, k))
-            continue;
-        speaker += rank == speaker;
-        if (used < size)
-            used += (size_t)snprintf(text + used, size - used, " %d", rank);
-    }
-    return speaker;
-}
-
-static bool time_out(collectives *c, int32_t index, error *e) {
-    char missing[400];
-    if (!has_place(c, index)) /* it waits for the collective that has the workspace */
-        index = c->holder;
-    int speaker = list_missing(c, index, missing, sizeof missing);
-    error_set_own(e, EXIT_LAUNCH,
-                  "%s: waited %g seconds for others; missing ranks:%s; a rank is stuck, or slower than [shard] timeout "
-                  "allows",
-                  c->list[index].name, c->timeout, missing);
-    fail(c, e, speaker);
+static bool time_out(collectives *c, error *e) {
+    fail(c, (failure){.error = {.code = EXIT_LAUNCH}, .speaker = c->world->rank, .hang = true});
     *e = c->failure.error;
     return false;
 }
@@ -287,7 +325,7 @@ static bool find_dead(collectives *c, int32_t index, error *e) {
         if (is_far(c, o, k) || has_come(c, index, k) || window_alive(c->window, rank))
             continue;
         error_set(e, EXIT_LAUNCH, "rank %d (%s) has died: it was waited for in %s", rank, c->world->host, o->name);
-        fail(c, e, rank == 0 ? 1 : 0);
+        fail(c, (failure){.error = *e, .speaker = rank == 0 ? 1 : 0});
         return true;
     }
     return false;
@@ -295,11 +333,8 @@ static bool find_dead(collectives *c, int32_t index, error *e) {
 
 /* --- Waiting --- */
 
-static bool wait_until(collectives *c, int32_t index, bool (*ready)(collectives *, int32_t), error *e) {
-    if (failed(c, e))
-        return false;
-    if (ready(c, index))
-        return true;
+/* The slow way of wait_until. */
+static bool wait_long(collectives *c, int32_t index, bool (*ready)(collectives *, int32_t), error *e) {
     patience p = patience_begin();
     double waited = 0, next_look = LOOK_SECONDS, moved = c->times.moving;
     do {
@@ -312,11 +347,23 @@ static bool wait_until(collectives *c, int32_t index, bool (*ready)(collectives 
                 return false;
         }
         if (waited > c->timeout)
-            return time_out(c, index, e);
+            return time_out(c, e);
         waited = patience_pause(&p);
     } while (!ready(c, index));
     c->times.waiting += patience_clock() - p.begun - (c->times.moving - moved);
     return true;
+}
+
+static bool wait_until(collectives *c, int32_t index, bool (*ready)(collectives *, int32_t), error *e) {
+    c->awaited = index;
+    if (failed(c, e))
+        return false;
+    if (ready(c, index))
+        return true;
+    c->waits = true;
+    const bool good = wait_long(c, index, ready, e);
+    c->waits = false;
+    return good;
 }
 
 void collectives_issue(collectives *c, int32_t index) {

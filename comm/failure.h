@@ -7,6 +7,7 @@
 typedef struct failure {
     error error; /* names the rank already: not `own` */
     int speaker; /* the rank that prints; NOBODY_LOST: all ranks are well, an ordinary agreement follows */
+    bool hang;   /* time is up: ranks report where they stand, which gives error and speaker (comm/hang.h) */
 } failure;
 
 enum { NOBODY_LOST = -1 };

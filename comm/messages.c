@@ -7,8 +7,8 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* Tags: 0 is a failure, then one per collective and round. */
-enum { TAG_FAILURE = 0, TAG_FIRST = 1 };
+/* Tags: a failure, a report in a hang, then one per collective and round. */
+enum { TAG_FAILURE, TAG_REPORT, TAG_FIRST };
 
 typedef enum message_round { ROUND_PARTS, ROUND_SUMS, ROUND_COUNT } message_round;
 
@@ -30,6 +30,7 @@ struct messages {
     bool failed;      /* a failure was sent */
     failure outgoing; /* kept here while it is under way */
     failure incoming;
+    hang_report report; /* of this rank, while it is under way */
     MPI_Request failure_receive;
 };
 
@@ -203,18 +204,23 @@ bool messages_all_sent(messages *m, int32_t index) {
     return true;
 }
 
+/* Completes while this rank waits in the agreement that follows. */
+static void tell_far_ranks(messages *m, const void *what, size_t bytes, int tag) {
+    for (int r = 0; r < m->size; r++) {
+        MPI_Request request;
+        if (!m->far[r])
+            continue;
+        MPI_Isend(what, (int)bytes, MPI_BYTE, r, tag, m->communicator, &request);
+        MPI_Request_free(&request);
+    }
+}
+
 void messages_fail(messages *m, const failure *f) {
     if (m->failed)
         return;
     m->failed = true;
     m->outgoing = *f;
-    for (int r = 0; r < m->size; r++) {
-        MPI_Request request;
-        if (!m->far[r])
-            continue;
-        MPI_Isend(&m->outgoing, sizeof m->outgoing, MPI_BYTE, r, TAG_FAILURE, m->communicator, &request);
-        MPI_Request_free(&request); /* completes while this rank waits in the agreement that follows */
-    }
+    tell_far_ranks(m, &m->outgoing, sizeof m->outgoing, TAG_FAILURE);
 }
 
 bool messages_failed(messages *m, failure *f) {
@@ -222,4 +228,20 @@ bool messages_failed(messages *m, failure *f) {
         return false;
     *f = m->incoming;
     return true;
+}
+
+void messages_report(messages *m, const hang_report *mine) {
+    m->report = *mine;
+    tell_far_ranks(m, &m->report, sizeof m->report, TAG_REPORT);
+}
+
+void messages_take_reports(messages *m, hang_report *all) {
+    MPI_Status status;
+    for (int come = 0;;) {
+        MPI_Iprobe(MPI_ANY_SOURCE, TAG_REPORT, m->communicator, &come, &status);
+        if (!come)
+            return;
+        MPI_Recv(&all[status.MPI_SOURCE], sizeof *all, MPI_BYTE, status.MPI_SOURCE, TAG_REPORT, m->communicator,
+                 MPI_STATUS_IGNORE);
+    }
 }

@@ -7,6 +7,7 @@
 
 #include "comm/collectives.h"
 #include "comm/failure.h"
+#include "comm/hang.h"
 
 typedef struct messages messages;
 
@@ -37,5 +38,9 @@ bool messages_all_sent(messages *m, int32_t index);
 void messages_fail(messages *m, const failure *f);
 /* Whether a far rank failed. Each call lets MPI make progress. */
 bool messages_failed(messages *m, failure *f);
+
+/* In a hang: tells all far ranks where this rank stands, once; takes into all[rank] what has come from far ranks. */
+void messages_report(messages *m, const hang_report *mine);
+void messages_take_reports(messages *m, hang_report *all);
 
 #endif

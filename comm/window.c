@@ -16,12 +16,18 @@ enum { CACHE_LINE = 64 };
 
 typedef enum failure_state { FAILURE_NONE, FAILURE_IN_WRITING, FAILURE_WRITTEN } failure_state;
 
-/* In shared memory: this header, then a row of marks per peer, each row starting a cache line. */
+/* In shared memory: this header, then a place for the report of each peer, then a row of marks per peer, each starting
+ * a cache line. */
 typedef struct control {
     _Alignas(CACHE_LINE) atomic_int failure_state;
     atomic_int users; /* mappings in use by threads of one process */
     _Alignas(CACHE_LINE) failure failure;
 } control;
+
+typedef struct reported {
+    _Alignas(CACHE_LINE) atomic_bool written;
+    hang_report report;
+} reported;
 
 /* What a rank tells the others at opening. */
 typedef struct introduction {
@@ -42,6 +48,7 @@ typedef struct peer {
 struct window {
     int rank, size;
     peer *peers; /* [size] */
+    int peer_count;
     bool one_process;
     int32_t count;
     control *control;
@@ -53,8 +60,12 @@ static int64_t row_bytes(int32_t count) {
     return round_up(must_multiply(count, MARK_COUNT * (int64_t)sizeof(int64_t)), CACHE_LINE);
 }
 
+static reported *reports_of(const window *v) {
+    return (reported *)(v->control + 1);
+}
+
 static _Atomic int64_t *mark_of(const window *v, int rank, mark m, int32_t index) {
-    char *rows = (char *)v->control + sizeof(control);
+    char *rows = (char *)(reports_of(v) + v->peer_count);
     char *row = rows + v->peers[rank].row * row_bytes(v->count);
     return (_Atomic int64_t *)row + (int64_t)index * MARK_COUNT + m;
 }
@@ -92,6 +103,20 @@ bool window_failed(const window *v, failure *f) {
     if (atomic_load_explicit(&v->control->failure_state, memory_order_acquire) != FAILURE_WRITTEN)
         return false;
     *f = v->control->failure;
+    return true;
+}
+
+void window_report(window *v, const hang_report *mine) {
+    reported *place = &reports_of(v)[v->peers[v->rank].row];
+    place->report = *mine;
+    atomic_store_explicit(&place->written, true, memory_order_release);
+}
+
+bool window_reported(const window *v, int rank, hang_report *report) {
+    const reported *place = &reports_of(v)[v->peers[rank].row];
+    if (!atomic_load_explicit(&place->written, memory_order_acquire))
+        return false;
+    *report = place->report;
     return true;
 }
 
@@ -184,14 +209,14 @@ static bool join(window *v, const bool *near, const introduction *all, error *e)
     return v->control != NULL;
 }
 
-static bool introduce(window *v, world *w, const device_memory *arena, const bool *near, int near_count,
-                      introduction *all, error *e) {
+static bool introduce(window *v, world *w, const device_memory *arena, const bool *near, introduction *all,
+                      error *e) {
     introduction mine = {.process = (long)getpid(),
                          .arena_file = arena->handle,
                          .arena = arena->base,
                          .arena_bytes = (int64_t)arena->bytes,
                          .control_file = -1};
-    if (near_count > 1 && !v->one_process && arena->handle < 0)
+    if (v->peer_count > 1 && !v->one_process && arena->handle < 0)
         error_set(e, EXIT_LAUNCH, "this device's memory cannot be shared with other processes");
     else if (owner_of(near) == w->rank)
         create_control(v, &mine, e);
@@ -214,12 +239,12 @@ bool window_open(world *w, const device_memory *arena, const bool *near, int32_t
                   .count = count,
                   .page = sysconf(_SC_PAGESIZE)};
     v->peers = memory_allocate((size_t)w->size, sizeof *v->peers);
-    int near_count = 0;
     for (int r = 0; r < w->size; r++)
-        near_count += near[r];
-    v->control_bytes = sizeof(control) + (size_t)must_multiply(near_count, row_bytes(count));
+        v->peer_count += near[r];
+    v->control_bytes =
+        sizeof(control) + (size_t)must_multiply(v->peer_count, (int64_t)sizeof(reported) + row_bytes(count));
     introduction *all = memory_allocate((size_t)w->size, sizeof *all);
-    bool fine = introduce(v, w, arena, near, near_count, all, e);
+    bool fine = introduce(v, w, arena, near, all, e);
     free(all);
     if (!fine) {
         window_close(v);

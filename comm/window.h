@@ -6,6 +6,7 @@
 #define FSDP_COMM_WINDOW_H
 
 #include "comm/failure.h"
+#include "comm/hang.h"
 #include "comm/world.h"
 #include "engine/device/device.h"
 
@@ -36,6 +37,10 @@ void window_drop(const window *v, int rank, int64_t offset, int64_t bytes);
 /* The first failure on this node is kept. */
 void window_fail(window *v, const failure *f);
 bool window_failed(const window *v, failure *f);
+
+/* In a hang: tells the peers where this rank stands, once; takes what a peer has told. */
+void window_report(window *v, const hang_report *mine);
+bool window_reported(const window *v, int rank, hang_report *report);
 
 /* Whether the process of a peer still runs. Costs a system call. */
 bool window_alive(const window *v, int rank);
