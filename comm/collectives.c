@@ -36,7 +36,7 @@ struct collectives {
     int32_t count;
     stage *stages;   /* [count] */
     double *done_at; /* [count] */
-    int64_t step;  /* from 1: marks in shared memory start as 0 */
+    int64_t step;    /* from 1: marks in shared memory start as 0 */
     /* The collectives of a stream before these numbers are done, and released. */
     int32_t done_before[COLLECTIVE_STREAMS], released_before[COLLECTIVE_STREAMS];
 
@@ -272,8 +272,7 @@ static void describe_hang(collectives *c, failure *f) {
     for (int r = 0; r < c->world->size; r++)
         if (all[r].state == HANG_SILENT)
             all[r] = last_seen(c, r);
-    f->speaker = hang_describe(all, c->world->size, c->list, c->count, c->timeout, f->speaker,
-                               &f->error);
+    f->speaker = hang_describe(all, c->world->size, c->list, c->count, c->timeout, f->speaker, &f->error);
     free(all);
 }
 

@@ -46,7 +46,7 @@ typedef struct collective {
     int64_t input, output; /* bytes from the arena's start; see above for what may coincide */
     int odd;               /* sums: see above; group_size is odd times a power of two */
     bool accumulate;       /* reduce_scatter: add to the output */
-    const char *name;      /* for messages: "all_gather of block3, ..."; owned by the caller, outlives the collectives */
+    const char *name; /* for messages: "all_gather of block3, ..."; owned by the caller, outlives the collectives */
 } collective;
 
 typedef struct collectives collectives;

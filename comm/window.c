@@ -209,8 +209,7 @@ static bool join(window *v, const bool *near, const introduction *all, error *e)
     return v->control != NULL;
 }
 
-static bool introduce(window *v, world *w, const device_memory *arena, const bool *near, introduction *all,
-                      error *e) {
+static bool introduce(window *v, world *w, const device_memory *arena, const bool *near, introduction *all, error *e) {
     introduction mine = {.process = (long)getpid(),
                          .arena_file = arena->handle,
                          .arena = arena->base,

@@ -219,8 +219,7 @@ static void write_row_name(const trace_rank *of, int row, const char *name, FILE
 void trace_write(const trace *t, int64_t first, int64_t last, const trace_rank *of, FILE *to) {
     fprintf(to, "{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d (%s)\"}}",
             of->rank, of->rank, of->host);
-    fprintf(to,
-            ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}",
+    fprintf(to, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}",
             of->rank, of->rank);
     write_row_name(of, ROW_STEP, "step", to);
     for (int s = 0; s < STREAM_COUNT; s++)

@@ -90,8 +90,8 @@ typedef struct config_output {
     int checkpoint_failure; /* config_checkpoint_failure */
     char *resume;
     ini_words accept;
-    int model_dtype; /* config_dtype */
-    int trace;       /* config_switch */
+    int model_dtype;       /* config_dtype */
+    int trace;             /* config_switch */
     double trace_steps[2]; /* first and last, from 1, whole */
 } config_output;
 

@@ -91,7 +91,8 @@ static bool resolve_strategy(config *c, int ranks, error *e) {
         return config_refuse(c, &s->group, e,
                              "with reduce = reproducible the number of groups, %lld, must be a power of two",
                              (long long)(ranks / s->group));
-    if (!reproducible && s->group == 1 && ranks > 1 && config_given(c, &s->reduce_every) && s->reduce_every == CONFIG_EACH)
+    if (!reproducible && s->group == 1 && ranks > 1 && config_given(c, &s->reduce_every) &&
+        s->reduce_every == CONFIG_EACH)
         return config_refuse(c, &s->reduce_every, e, "not built yet for shard groups of one rank; built is last");
     return true;
 }

@@ -16,8 +16,7 @@ static char *render(world *w, trace *t, int64_t first, int64_t last, const clock
     check(to != NULL, "no memory for the trace");
     /* Zero is the start of the first step on the rank that was first, on rank 0's clock. */
     const double began = trace_step(t, first)->started - clock->seconds;
-    const trace_rank of = {
-        .rank = w->rank, .host = w->host, .origin = -world_maximum(w, -began) + clock->seconds};
+    const trace_rank of = {.rank = w->rank, .host = w->host, .origin = -world_maximum(w, -began) + clock->seconds};
     trace_write(t, first, last, &of, to);
     check(fclose(to) == 0, "no memory for the trace");
     return text;

@@ -195,8 +195,7 @@ static step_shares shares_of(trainer *t, const loop *l, int64_t step, double in_
 static void note_shares(const loop *l, const char *what, step_shares sum, double count) {
     const double seconds = sum.compute + sum.exposed + sum.idle;
     progress_note(l->shown, "%s %.4g s: compute %.1f %%, exposed communication %.1f %%, idle %.1f %%", what,
-                  seconds / count, 100 * sum.compute / seconds, 100 * sum.exposed / seconds,
-                  100 * sum.idle / seconds);
+                  seconds / count, 100 * sum.compute / seconds, 100 * sum.exposed / seconds, 100 * sum.idle / seconds);
 }
 
 static bool report_step(trainer *t, loop *l, const step_report *report, const notice *joint, error *e) {
@@ -297,8 +296,8 @@ bool train(trainer *t, train_end *end, error *e) {
     if (t->world->rank == 0)
         l.shown = progress_create(stdout, t->start.step + 1, t->config->train.steps, output->log_every);
     if (output->trace == CONFIG_YES)
-        l.trace = trace_create(t->plan->train->program, (int64_t)output->trace_steps[0],
-                               (int64_t)output->trace_steps[1]);
+        l.trace =
+            trace_create(t->plan->train->program, (int64_t)output->trace_steps[0], (int64_t)output->trace_steps[1]);
     bool good = train_steps(t, &l, end, e);
     end_progress(t, &l);
     trace_destroy(l.trace);

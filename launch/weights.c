@@ -106,8 +106,7 @@ bool weights_load(const plan *p, const step *s, run *r, const char *folder, char
 static void save_piece(const plan *p, const step *s, run *r, world *w, huggingface_writer *writer, int32_t parameter,
                        int owner, flat_slice piece, float *values, error *e) {
     if (w->rank == owner)
-        run_read(r, s->master[p->model->list.items[parameter].unit], bytes_of(piece.at), values,
-                 bytes_of(piece.count));
+        run_read(r, s->master[p->model->list.items[parameter].unit], bytes_of(piece.at), values, bytes_of(piece.count));
     if (w->rank == owner && owner != 0)
         world_send(w, values, (size_t)bytes_of(piece.count), 0);
     if (w->rank == 0 && owner != 0)

@@ -196,11 +196,12 @@ static bool late_rank(world *w, error *e) {
 
 static void test_time_out(void **state) {
     (void)state;
-    act_badly(3, late_rank,
-              (const char *const[]){"[shard] timeout = 0.5 seconds; missing rank 2: stuck",
-                                    "\n  ranks 0-1          waits in step 1, gather 1 (2 of 4 in launch order); missing "
-                                    "ranks: 2",
-                                    "\n  rank  2            came later, to step 1, gather 1 (2 of 4", NULL});
+    act_badly(
+        3, late_rank,
+        (const char *const[]){"[shard] timeout = 0.5 seconds; missing rank 2: stuck",
+                              "\n  ranks 0-1          waits in step 1, gather 1 (2 of 4 in launch order); missing "
+                              "ranks: 2",
+                              "\n  rank  2            came later, to step 1, gather 1 (2 of 4", NULL});
 }
 
 static bool runs_out_of_disk(world *w, gathers *g, error *e) {

@@ -242,8 +242,7 @@ static const bad_config bad_configs[] = {
     {"[output]\ntrace_steps = 0 1\n", NULL,
      AT "[output] trace_steps = 0 1: out of range; accepted is two numbers, 1 to 2147483647"},
     {"[shard]\ntimeout = 0\n", NULL, AT "[shard] timeout = 0: out of range; accepted is a number, above 0"},
-    {"[shard]\nprefetch = -1\n", NULL,
-     AT "[shard] prefetch = -1: out of range; accepted is a whole number, 0 to 4096"},
+    {"[shard]\nprefetch = -1\n", NULL, AT "[shard] prefetch = -1: out of range; accepted is a whole number, 0 to 4096"},
     {"[data]\ncache = out/cache\n", NULL, AT "[data] cache = out/cache: not built yet"},
     {"[data]\ntokenizer = gpt2\n", NULL, AT "[data] tokenizer = gpt2: not built yet; built is bytes"},
 };

@@ -81,7 +81,9 @@ static small_training training_of(const int *row) {
     const model_family family = (model_family)row[FAMILY];
     return (small_training){.shape = small_shape(family, family == FAMILY_GPT2),
                             .ranks = ranks,
-                            .group = strategy == NONE ? 1 : strategy == HYBRID ? ranks / 2 : ranks,
+                            .group = strategy == NONE     ? 1
+                                     : strategy == HYBRID ? ranks / 2
+                                                          : ranks,
                             .threads = 1,
                             .prefetch = prefetch_of[row[PREFETCH]],
                             .keep_gathered = strategy == GRADIENTS || strategy == OPTIMIZER,
@@ -121,14 +123,16 @@ static void compare(const int *row) {
     if (t.recompute == RECOMPUTE_MEMORY)
         t.memory = budget_of(t);
     small_result got = small_training_run(&t), expected = alone(t);
-    bool same = fabs(got.validation / expected.validation - 1) < 1e-6 && small_training_distance(&t, &got, &expected) < 1e-5;
+    bool same =
+        fabs(got.validation / expected.validation - 1) < 1e-6 && small_training_distance(&t, &got, &expected) < 1e-5;
     for (int i = 0; i < SMALL_TRAINING_STEPS; i++)
         same = same && fabs(got.losses[i] / expected.losses[i] - 1) < 1e-6 &&
                fabs(got.norms[i] / expected.norms[i] - 1) < 1e-5;
     if (!same)
         fail_msg("%s, %s, %d ranks, recompute %d, prefetch %d, batch %d, reduce each %d, unit %d: weights differ by %g",
                  strategies[row[STRATEGY]], model_family_name(t.shape.family), t.ranks, (int)t.recompute, t.prefetch,
-                 (int)t.global_batch, (int)t.reduce_each, (int)t.unit_blocks, small_training_distance(&t, &got, &expected));
+                 (int)t.global_batch, (int)t.reduce_each, (int)t.unit_blocks,
+                 small_training_distance(&t, &got, &expected));
     free(got.weights);
     free(expected.weights);
 }

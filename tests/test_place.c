@@ -73,7 +73,7 @@ static void describe(const small_program *job, uint64_t number) {
 
 typedef struct distances {
     int programs, above_half, above_two; /* above_half: more than half a percent above the bound; above_two likewise */
-    double sum, worst;        /* of the arena above the bound with held reductions, persistent tensors left out */
+    double sum, worst;           /* of the arena above the bound with held reductions, persistent tensors left out */
     double hold_sum, hold_worst; /* of that bound above the one in list order */
     uint64_t worst_number;
 } distances;
@@ -247,9 +247,12 @@ static void placement_repeats(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_blocks_come_within_two_percent), cmocka_unit_test(other_blocks_come_near),
-        cmocka_unit_test(nothing_overlaps),                     cmocka_unit_test(first_fit_finds_the_outermost_gap),
-        cmocka_unit_test(one_position_is_enough),               cmocka_unit_test(placement_repeats),
+        cmocka_unit_test(equal_blocks_come_within_two_percent),
+        cmocka_unit_test(other_blocks_come_near),
+        cmocka_unit_test(nothing_overlaps),
+        cmocka_unit_test(first_fit_finds_the_outermost_gap),
+        cmocka_unit_test(one_position_is_enough),
+        cmocka_unit_test(placement_repeats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

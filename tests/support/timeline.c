@@ -60,9 +60,9 @@ static bool has_fields(const timeline *t, const json_t *event) {
     if (is_slice && (nanoseconds(event, "ts") < 0 || nanoseconds(event, "dur") < 0 || whole(arguments, "step") < 1))
         return wrong(t, "no duration or step", event);
     const bool is_operation = json_object_get(arguments, "bytes") != NULL;
-    if (is_operation && (!json_is_integer(json_object_get(arguments, "flops")) || text(arguments, "unit")[0] == '\0' ||
-                         text(arguments, "phase")[0] == '\0' ||
-                         !json_is_integer(json_object_get(arguments, "micro_batch"))))
+    if (is_operation &&
+        (!json_is_integer(json_object_get(arguments, "flops")) || text(arguments, "unit")[0] == '\0' ||
+         text(arguments, "phase")[0] == '\0' || !json_is_integer(json_object_get(arguments, "micro_batch"))))
         return wrong(t, "an operation without unit, phase or costs", event);
     return true;
 }
@@ -81,8 +81,8 @@ static void collect_slices(timeline *t) {
     json_array_foreach(t->events, i, event) {
         const int64_t begin = nanoseconds(event, "ts");
         if (strcmp(text(event, "ph"), "X") == 0)
-            t->slices[t->count++] = (slice){whole(event, "pid"), whole(event, "tid"), begin,
-                                            begin + nanoseconds(event, "dur")};
+            t->slices[t->count++] =
+                (slice){whole(event, "pid"), whole(event, "tid"), begin, begin + nanoseconds(event, "dur")};
     }
     qsort(t->slices, (size_t)t->count, sizeof *t->slices, by_place);
 }
