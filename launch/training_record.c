@@ -188,6 +188,8 @@ static bool read_shape(json_t *from, model_shape *s) {
 bool training_record_shape(const json_t *saved, const char *path, model_shape *shape, error *e) {
     *shape = (model_shape){0};
     json_t *from = json_object_get(json_object_get(saved, "mathematics"), "model");
+    const json_t *settings = json_object_get(json_object_get(saved, "config"), "model");
+    shape->initialisation = json_number_value(json_object_get(settings, "initialisation"));
     return read_shape(from, shape) ||
            error_set(e, EXIT_MODEL, "%s: its manifest does not describe a model that this program knows", path);
 }

@@ -32,9 +32,9 @@ void huggingface_close(huggingface_reader *reader);
 typedef struct huggingface_writer huggingface_writer;
 
 /* Begins a model folder in a temporary folder beside the final name ("model.incomplete" beside "model"); what an
- * interrupted writer left there is removed. type: DTYPE_F32 or DTYPE_BF16. from: NULL, or the folder that the model
- * came from: its config.json (with the type corrected), tokenizer and generation files are carried over. `list`
- * outlives the writer. One process writes a folder. */
+ * interrupted writer left there is removed. type: DTYPE_F32, DTYPE_BF16 or DTYPE_F16. from: NULL, or the folder that
+ * the model came from: its config.json (with the type corrected), tokenizer and generation files are carried over.
+ * `list` outlives the writer. One process writes a folder. */
 bool huggingface_writer_open(const char *folder, const model_shape *shape, const parameter_list *list, dtype type,
                              const char *from, huggingface_writer **opened, error *e);
 

@@ -7,8 +7,8 @@
 
 /* The name that config.json has for a type of weights. */
 static const char *type_name(dtype type) {
-    check(type == DTYPE_F32 || type == DTYPE_BF16, "no model files of %s", dtype_name(type));
-    return type == DTYPE_F32 ? "float32" : "bfloat16";
+    check(type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_F16, "no model files of %s", dtype_name(type));
+    return type == DTYPE_F32 ? "float32" : type == DTYPE_BF16 ? "bfloat16" : "float16";
 }
 
 static void set_text(json_t *object, const char *key, const char *value) {

@@ -80,8 +80,8 @@ typedef struct safetensors_tensor {
 typedef struct safetensors_writer safetensors_writer;
 
 /* Creates the file (one that exists is an error) with its header and its full length. All tensors have one type,
- * DTYPE_F32 or DTYPE_BF16, and lie in the order given; `tensors` is copied, its names are not and outlive the writer.
- */
+ * DTYPE_F32, DTYPE_BF16 or DTYPE_F16, and lie in the order given; `tensors` is copied, its names are not and outlive
+ * the writer. */
 bool safetensors_create(const char *path, const safetensors_tensor *tensors, int32_t count, dtype type,
                         safetensors_writer **created, error *e);
 

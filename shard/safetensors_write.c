@@ -23,6 +23,10 @@ struct safetensors_writer {
     int64_t missing;    /* elements not yet written */
 };
 
+static const char *type_word(dtype type) {
+    return type == DTYPE_F32 ? "F32" : type == DTYPE_BF16 ? "BF16" : "F16";
+}
+
 static json_t *describe(const safetensors_tensor *tensor, const char *type, int64_t begin, int64_t end) {
     json_t *shape = json_array();
     for (int i = 0; i < tensor->dimensions; i++)
@@ -44,7 +48,7 @@ static char *make_header(safetensors_writer *w, size_t *length) {
         w->end += must_multiply(w->elements[t], dtype_bytes(w->type));
         w->missing += w->elements[t];
         json_object_set_new(header, tensor->name,
-                            describe(tensor, w->type == DTYPE_F32 ? "F32" : "BF16", w->positions[t], w->end));
+                            describe(tensor, type_word(w->type), w->positions[t], w->end));
     }
     char *text = json_dumps(header, JSON_COMPACT);
     check(text != NULL, "cannot format the header of %s", w->path);
@@ -76,7 +80,7 @@ static bool begin_file(safetensors_writer *w, const char *header, size_t length,
 
 bool safetensors_create(const char *path, const safetensors_tensor *tensors, int32_t count, dtype type,
                         safetensors_writer **created, error *e) {
-    check(type == DTYPE_F32 || type == DTYPE_BF16, "cannot write safetensors of %s", dtype_name(type));
+    check(type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_F16, "cannot write safetensors of %s", dtype_name(type));
     safetensors_writer *w = memory_allocate(1, sizeof *w);
     w->path = memory_copy_string(path);
     w->type = type;
@@ -97,13 +101,13 @@ bool safetensors_create(const char *path, const safetensors_tensor *tensors, int
     return fine;
 }
 
-static bool write_bf16(const safetensors_writer *w, int64_t position, int64_t count, const float *values, error *e) {
+static bool write_halves(const safetensors_writer *w, int64_t position, int64_t count, const float *values, error *e) {
     uint16_t piece[16384];
     const int64_t piece_elements = (int64_t)(sizeof piece / sizeof piece[0]);
     for (int64_t done = 0; done < count; done += piece_elements) {
         int64_t elements = minimum(piece_elements, count - done);
         for (int64_t i = 0; i < elements; i++)
-            piece[i] = bf16_from_float(values[done + i]);
+            piece[i] = w->type == DTYPE_BF16 ? bf16_from_float(values[done + i]) : f16_from_float(values[done + i]);
         if (!file_write_at(w->descriptor, w->path, piece, (size_t)elements * sizeof piece[0],
                            position + done * (int64_t)sizeof piece[0], e))
             return false;
@@ -118,8 +122,8 @@ bool safetensors_write(safetensors_writer *w, int32_t index, int64_t first, int6
           "tensor %s has %lld elements, got %lld from %lld", w->tensors[index].name, (long long)w->elements[index],
           (long long)count, (long long)first);
     int64_t position = w->positions[index] + first * dtype_bytes(w->type);
-    bool fine = w->type == DTYPE_BF16
-                    ? write_bf16(w, position, count, values, e)
+    bool fine = w->type != DTYPE_F32
+                    ? write_halves(w, position, count, values, e)
                     : file_write_at(w->descriptor, w->path, values, (size_t)count * sizeof *values, position, e);
     w->missing -= fine ? count : 0;
     return fine;

@@ -134,6 +134,40 @@ train 2 config.ini output.folder=damaged output.resume=no
 expect "resume = no starts over" test "$(steps_of damaged)" = \
     "step-00000004 step-00000004.superseded step-00000008 step-00000012 step-00000016"
 
+# A model from a checkpoint
+last=straight/checkpoints/step-00000016
+export_to() {
+    "$build/fsdp_export" "$@" > stdout 2> stderr
+}
+export_to $last exported
+expect "an export is the model that the run wrote" diff -r exported straight/model
+export_to chain/checkpoints/step-00000016 exported
+expect "whoever saved the checkpoint" diff -r exported straight/model
+for type in bf16 fp16; do
+    export_to $last exported-$type --dtype $type
+    train 1 config.ini output.folder=from-$type model.from=exported-$type --validate
+    expect "an export in $type loads" test $? -eq 0
+done
+train 1 config.ini output.folder=bf16 output.model_dtype=bf16 output.resume=$last
+expect "an export in bf16 is that of the run" diff -r exported-bf16 bf16/model
+export_to $last --verify
+expect "a whole one: code 0" test $? -eq 0
+expect "and silence" test ! -s stdout -a ! -s stderr
+export_to $last --list
+expect "a list" grep -q '^    block0.attention.qkv  *96 x 32, [1-4] pieces*$' stdout
+mkdir occupied
+touch occupied/mine
+export_to $last occupied
+expect "no folder of other files is replaced" said 'fsdp_export: occupied: holds files and is no model folder; give a new folder, or an empty one'
+printf x | dd of=$last/shard-00003.bin bs=1 seek=5000 conv=notrunc status=none
+for what in "--verify" "broken"; do
+    code=0
+    export_to $last $what || code=$?
+    expect "$what of a damaged one" code_is 4
+    expect "$what says where" said "fsdp_export: $last/shard-00003.bin: bytes 0 to "
+done
+expect "and writes nothing" test ! -e broken
+
 # What changes the mathematics
 refused() { # TEXT OVERRIDE ...
     copy_until refused 8

@@ -235,6 +235,28 @@ static void test_all_halves(void **state) {
     check_all_halves("BF16", 8, 7);
 }
 
+/* Narrowing to fp16: half-way between neighbours goes to the even one, what is nearer to one goes there; beyond the
+ * largest, the next would be 65536. */
+static void test_f16_rounding(void **state) {
+    (void)state;
+    for (uint16_t low = 0; low < 0x7c00; low++) {
+        const uint16_t high = (uint16_t)(low + 1);
+        const float below = float_from_f16(low), above = high == 0x7c00 ? 65536 : float_from_f16(high);
+        const float middle = (below + above) / 2; /* exact: a bit more than the neighbours have */
+        for (uint16_t sign = 0; sign < 2; sign++) {
+            const float factor = sign == 0 ? 1 : -1;
+            const uint16_t bit = (uint16_t)(sign << 15);
+            assert_int_equal(f16_from_float(factor * below), bit | low);
+            assert_int_equal(f16_from_float(factor * nextafterf(middle, 0)), bit | low);
+            assert_int_equal(f16_from_float(factor * middle), bit | (low % 2 == 0 ? low : high));
+            assert_int_equal(f16_from_float(factor * nextafterf(middle, 1e30f)), bit | high);
+        }
+    }
+    assert_int_equal(f16_from_float(-INFINITY), 0xfc00);
+    assert_true(isnan(float_from_f16(f16_from_float(NAN))));
+    assert_true(isnan(float_from_f16(f16_from_float(float_from_bits(0x7f800001u)))));
+}
+
 /* Narrowing to bf16 against its definition: no 16-bit neighbour is nearer, and of two equally near the even one. */
 static void test_bf16_rounding(void **state) {
     (void)state;
@@ -365,6 +387,7 @@ int main(void) {
         TEST_IN_FOLDER(test_types_and_shapes),  TEST_IN_FOLDER(test_offsets),
         TEST_IN_FOLDER(test_truncated),         TEST_IN_FOLDER(test_shrunk_while_open),
         TEST_IN_FOLDER(test_unusual_but_right), TEST_IN_FOLDER(test_all_halves),
+        cmocka_unit_test(test_f16_rounding),
         cmocka_unit_test(test_bf16_rounding),   TEST_IN_FOLDER(test_f64),
         TEST_IN_FOLDER(test_round_trip),        TEST_IN_FOLDER(test_deterministic),
         TEST_IN_FOLDER(test_write_errors),

@@ -31,6 +31,17 @@ static inline uint16_t bf16_from_float(float value) {
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
+static inline uint16_t f16_from_float(float value) {
+    const uint32_t bits = float_bits(value), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) /* NaN */
+        return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x1ffu));
+    if (magnitude >= 0x477ff000u) /* 65520, half-way to what would be the next value, and above: infinity */
+        return (uint16_t)(sign | 0x7c00u);
+    if (magnitude < 0x38800000u) /* below 2^-14: multiples of 2^-24, to which an addition to 0.5 rounds */
+        return (uint16_t)(sign | (float_bits(float_from_bits(magnitude) + 0.5f) - float_bits(0.5f)));
+    return (uint16_t)(sign | ((magnitude + 0xfffu + (magnitude >> 13 & 1u) - ((127u - 15u) << 23)) >> 13));
+}
+
 static inline float float_from_f16(uint16_t bits) {
     uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, exponent = bits >> 10 & 0x1fu, fraction = bits & 0x3ffu;
     if (exponent == 0x1f) /* infinity or NaN */
