@@ -388,7 +388,8 @@ int main(void) {
         TEST_IN_FOLDER(test_truncated),         TEST_IN_FOLDER(test_shrunk_while_open),
         TEST_IN_FOLDER(test_unusual_but_right), TEST_IN_FOLDER(test_all_halves),
         cmocka_unit_test(test_f16_rounding),
-        cmocka_unit_test(test_bf16_rounding),   TEST_IN_FOLDER(test_f64),
+        cmocka_unit_test(test_bf16_rounding),
+        TEST_IN_FOLDER(test_f64),
         TEST_IN_FOLDER(test_round_trip),        TEST_IN_FOLDER(test_deterministic),
         TEST_IN_FOLDER(test_write_errors),
     };
