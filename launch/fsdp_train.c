@@ -3,13 +3,12 @@
 #include "launch/command_line.h"
 #include "launch/machine.h"
 #include "launch/output_folder.h"
-#include "launch/resume.h"
+#include "launch/resume_log.h"
 #include "launch/save.h"
 #include "launch/signals.h"
 #include "launch/train.h"
 #include "launch/weights.h"
 #include "models/huggingface.h"
-#include "shard/checkpoint_folder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -191,50 +190,11 @@ static json_t *start_fields(const session *s) {
 
 /* ---- the output folder ---- */
 
-static json_t *resume_fields(const session *s) {
-    const json_t *ranks = json_object_get(s->resume.manifest->training, "ranks");
-    json_t *fields = json_object(), *path = json_string(s->resume.path);
-    json_object_set_new(fields, "step", json_integer(s->resume.at.step));
-    json_object_set_new(fields, "from", path != NULL ? path : json_null());
-    json_object_set_new(fields, "ranks", json_integer(json_integer_value(ranks)));
-    json_object_set(fields, "changes", s->resume.changes);
-    return fields;
-}
-
-static void print_resume(const session *s, int64_t superseded) {
-    const char *key;
-    json_t *values;
-    if (s->resume.manifest != NULL)
-        printf("resume       %s\n", s->resume.path);
-    json_object_foreach(s->resume.changes, key, values) {
-        char *was = json_dumps(json_array_get(values, 0), JSON_ENCODE_ANY);
-        char *is = json_dumps(json_array_get(values, 1), JSON_ENCODE_ANY);
-        printf("changed      %s: %s, was %s\n", key, is, was);
-        free(was);
-        free(is);
-    }
-    if (superseded > 0)
-        printf("superseded   %lld checkpoint%s of later steps set aside as *%s\n", (long long)superseded,
-               superseded == 1 ? "" : "s", CHECKPOINT_SUPERSEDED);
-}
-
-/* What an earlier run in this folder did behind the step where this one goes on is set aside. */
-static bool supersede(session *s, error *e) {
-    char *folder = resume_folder(s->config);
-    int64_t count = 0;
-    bool good = checkpoint_supersede(folder, s->resume.at.step, &count, e);
-    if (good && s->resume.manifest != NULL)
-        good = metrics_supersede(s->config->output.folder, s->resume.at.step, e);
-    free(folder);
-    if (good)
-        print_resume(s, count);
-    return good;
-}
-
 static bool open_metrics(session *s, error *e) {
     metrics **m = &s->trainer.metrics;
-    return supersede(s, e) && metrics_open(s->config->output.folder, m, e) && metrics_start(*m, start_fields(s), e) &&
-           (s->resume.manifest == NULL || metrics_resume(*m, resume_fields(s), e));
+    return resume_supersede(&s->resume, s->config, e) && metrics_open(s->config->output.folder, m, e) &&
+           metrics_start(*m, start_fields(s), e) &&
+           (s->resume.manifest == NULL || metrics_resume(*m, resume_fields(&s->resume), e));
 }
 
 static bool open_output(session *s, error *e) {

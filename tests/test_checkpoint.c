@@ -103,7 +103,7 @@ static void every_flipped_byte_is_found(void **state) {
     (void)state;
     save_two();
     flip_bytes(manifest_file, 1);
-    flip_bytes(first_file, 1);
+    flip_bytes(first_file, 3);
     flip_bytes(second_file, 7);
 }
 
