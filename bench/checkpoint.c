@@ -5,9 +5,9 @@
  *
  * Both are done in turn, three times, and the best counts. Before reading, the system is told to forget what it has
  * cached of the files. */
+#include "shard/checkpoint.h"
 #include "comm/loopback.h"
 #include "engine/checked.h"
-#include "shard/checkpoint.h"
 #include "shard/checkpoint_folder.h"
 #include "shard/file.h"
 
@@ -44,8 +44,7 @@ static void read_state(void *context, int32_t unit, state_part part, int64_t at,
     memcpy(values, ((member *)context)->state[part] + at, (size_t)count * sizeof *values);
 }
 
-static void write_state(void *context, int32_t unit, state_part part, int64_t at, int64_t count,
-                        const float *values) {
+static void write_state(void *context, int32_t unit, state_part part, int64_t at, int64_t count, const float *values) {
     (void)unit;
     memcpy(((member *)context)->state[part] + at, values, (size_t)count * sizeof *values);
 }

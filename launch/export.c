@@ -112,8 +112,8 @@ static const char *companion_folder(const exported *x, char **warning) {
     const bool there = file_exists(path);
     free(path);
     if (!there)
-        *warning = memory_format("the run started from %s, which is not here: the model goes without its tokenizer",
-                                 from);
+        *warning =
+            memory_format("the run started from %s, which is not here: the model goes without its tokenizer", from);
     return there ? from : NULL;
 }
 

@@ -56,9 +56,8 @@ static bool refuse(const char *folder, const char *path, int file, int reason, e
         return error_set(e, EXIT_USAGE, "%s: cannot lock: %s; is this a file system with locks?", path,
                          strerror(reason));
     const ssize_t length = pread(file, holder, sizeof holder - 1, 0);
-    return error_set(e, EXIT_USAGE,
-                     "[output] folder = %s: another run writes there: %s; end it, or use another folder", folder,
-                     length > 0 ? holder : "its lock does not say which");
+    return error_set(e, EXIT_USAGE, "[output] folder = %s: another run writes there: %s; end it, or use another folder",
+                     folder, length > 0 ? holder : "its lock does not say which");
 }
 
 bool output_lock_take(const char *folder, output_lock **taken, error *e) {

@@ -12,8 +12,7 @@
 bool save_model(trainer *t, error *e) {
     char *folder = memory_format("%s/model", t->config->output.folder);
     const dtype type = t->config->output.model_dtype == CONFIG_BF16 ? DTYPE_BF16 : DTYPE_F32;
-    const bool good =
-        weights_save(t->plan, t->plan->train, t->train, t->world, folder, type, t->config->model.from, e);
+    const bool good = weights_save(t->plan, t->plan->train, t->train, t->world, folder, type, t->config->model.from, e);
     free(folder);
     return good;
 }
@@ -36,8 +35,7 @@ static void read_arena(void *context, int32_t unit, state_part part, int64_t at,
     run_read(s->run, tensor_of(s, unit, part), at * size, values, count * size);
 }
 
-static void write_arena(void *context, int32_t unit, state_part part, int64_t at, int64_t count,
-                        const float *values) {
+static void write_arena(void *context, int32_t unit, state_part part, int64_t at, int64_t count, const float *values) {
     const arena_state *s = context;
     const int64_t size = dtype_bytes(DTYPE_F32);
     run_write(s->run, tensor_of(s, unit, part), at * size, values, count * size);

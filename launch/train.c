@@ -202,8 +202,8 @@ static bool report_step(trainer *t, loop *l, const step_report *report, const no
     if (!metrics_step(t->metrics, report, e))
         return false;
     progress_step(l->shown, report);
-    if (t->unsaved)
-        progress_note(l->shown, "warning: the last checkpoint could not be written");
+    if (t->unsaved && report->step % t->config->output.log_every == 0)
+        progress_note(l->shown, "warning: no checkpoint since step %lld", (long long)maximum(t->saved, 0));
     if (trace_step(l->trace, report->step) != NULL) {
         char *what = memory_format("step %lld, traced:", (long long)report->step);
         note_shares(l, what, joint->shares, t->world->size);

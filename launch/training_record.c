@@ -21,9 +21,8 @@ static json_t *shape_json(const model_shape *s) {
                      model_family_name(s->family), "layers", (json_int_t)s->layers, "width", (json_int_t)s->width,
                      "heads", (json_int_t)s->heads, "kv_heads", (json_int_t)s->kv_heads, "head_width",
                      (json_int_t)s->head_width, "feed_forward", (json_int_t)s->feed_forward, "vocabulary",
-                     (json_int_t)s->vocabulary, "context", (json_int_t)s->context, "tied", (int)s->tied,
-                     "norm_epsilon", s->norm_epsilon, "rope_theta", s->rope_theta, "rope_scaling",
-                     rope_json(&s->rope));
+                     (json_int_t)s->vocabulary, "context", (json_int_t)s->context, "tied", (int)s->tied, "norm_epsilon",
+                     s->norm_epsilon, "rope_theta", s->rope_theta, "rope_scaling", rope_json(&s->rope));
 }
 
 static json_t *data_json(const config *c, const data *d, json_t *resolved) {
@@ -43,8 +42,8 @@ json_t *training_record(const config *c, const model_shape *shape, const data *d
     json_object_set_new(mathematics, "batch", json_integer(c->train.global_batch));
     json_object_set_new(mathematics, "sequence", json_integer(c->train.sequence));
     json_object_set_new(record, "position",
-                        json_pack("{s:I, s:I, s:i}", "windows", (json_int_t)at.windows, "tokens",
-                                  (json_int_t)at.tokens, "skipped", at.skipped));
+                        json_pack("{s:I, s:I, s:i}", "windows", (json_int_t)at.windows, "tokens", (json_int_t)at.tokens,
+                                  "skipped", at.skipped));
     json_object_set_new(record, "ranks", json_integer(ranks));
     json_object_set_new(record, "mathematics", mathematics);
     json_object_set_new(record, "config", resolved);

@@ -95,8 +95,7 @@ bool checkpoint_check_chunks(const checkpoint_manifest *m, const char *path, int
 
 /* ---- parameters ---- */
 
-bool checkpoint_check_parameters(const checkpoint_manifest *m, const char *path, const parameter_list *list,
-                                 error *e) {
+bool checkpoint_check_parameters(const checkpoint_manifest *m, const char *path, const parameter_list *list, error *e) {
     for (int32_t i = 0; i < list->count; i++) {
         const parameter *p = &list->items[i];
         const checkpoint_tensor *t = checkpoint_find(m, p->name);

@@ -133,9 +133,8 @@ char *checkpoint_manifest_text(const checkpoint_manifest *m) {
         json_array_append_new(files, file_json(&m->files[f]));
     for (int32_t u = 0; u < m->unit_count; u++)
         json_array_append_new(units, unit_json(m, u));
-    json_t *top = json_pack("{s:i, s:I, s:I, s:O, s:o, s:o}", "format", CHECKPOINT_FORMAT, "step",
-                            (json_int_t)m->step, "updates", (json_int_t)m->updates, "training", m->training, "files",
-                            files, "units", units);
+    json_t *top = json_pack("{s:i, s:I, s:I, s:O, s:o, s:o}", "format", CHECKPOINT_FORMAT, "step", (json_int_t)m->step,
+                            "updates", (json_int_t)m->updates, "training", m->training, "files", files, "units", units);
     char *body = top != NULL ? json_dumps(top, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(top);
     check(body != NULL, "a manifest cannot be written as JSON");

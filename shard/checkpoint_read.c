@@ -71,8 +71,8 @@ bool checkpoint_read(checkpoint_reader *r, const checkpoint_tensor *t, state_par
 
 /* ---- a rank's shards ---- */
 
-static bool load_slice(const checkpoint_state *s, checkpoint_reader *r, int32_t index, state_part part,
-                       float *values, error *e) {
+static bool load_slice(const checkpoint_state *s, checkpoint_reader *r, int32_t index, state_part part, float *values,
+                       error *e) {
     const parameter *p = &s->list->items[index];
     const flat_slice slice = flat_slice_of(s->layout, s->list, s->layout->group_rank, index);
     const checkpoint_tensor *t = checkpoint_find(r->m, p->name);

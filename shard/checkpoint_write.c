@@ -80,8 +80,8 @@ static bool write_pieces(chunk_writer *c, const checkpoint_state *s, const check
         for (int32_t t = 0; t < m->tensor_count; t++)
             for (int32_t i = 0; i < m->tensors[t].piece_count; i++) {
                 const checkpoint_piece *piece = &m->tensors[t].pieces[i];
-                if (piece->file == file && (!write_zeros_to(c, piece->offset[part], e) ||
-                                            !write_piece(c, s, t, (state_part)part, e)))
+                if (piece->file == file &&
+                    (!write_zeros_to(c, piece->offset[part], e) || !write_piece(c, s, t, (state_part)part, e)))
                     return false;
             }
     return write_zeros_to(c, m->files[file].bytes, e) && flush(c, e);
@@ -122,8 +122,7 @@ static bool writes(const writing *g) {
 static bool begin(const writing *g, error *e) {
     if (mkdir(g->folder, 0777) != 0 && errno != EEXIST)
         return failed("create", g->folder, e);
-    return folder_remove(g->temporary, e) &&
-           (mkdir(g->temporary, 0777) == 0 || failed("create", g->temporary, e));
+    return folder_remove(g->temporary, e) && (mkdir(g->temporary, 0777) == 0 || failed("create", g->temporary, e));
 }
 
 static bool write_own_file(const writing *g, error *e) {
@@ -161,8 +160,8 @@ static bool publish(const writing *g, error *e) {
     m->updates = g->facts->updates;
     m->training = json_incref(g->facts->training);
     char *text = checkpoint_manifest_text(m), *path = memory_format("%s/%s", g->temporary, CHECKPOINT_MANIFEST_NAME);
-    const bool good = file_create(path, text, strlen(text), e) && folder_sync(g->temporary, e) &&
-                      rename_into_place(g, e);
+    const bool good =
+        file_create(path, text, strlen(text), e) && folder_sync(g->temporary, e) && rename_into_place(g, e);
     free(path);
     free(text);
     return good;
@@ -186,7 +185,12 @@ static bool write_all(const writing *g, error *e) {
 bool checkpoint_write(const checkpoint_state *s, world *w, const char *folder, const checkpoint_facts *facts,
                       error *e) {
     char *final = checkpoint_path(folder, facts->step);
-    writing g = {s, w, facts, folder, final, memory_format("%s%s", final, CHECKPOINT_INCOMPLETE),
+    writing g = {s,
+                 w,
+                 facts,
+                 folder,
+                 final,
+                 memory_format("%s%s", final, CHECKPOINT_INCOMPLETE),
                  checkpoint_manifest_plan(s->list, s->layout)};
     const bool good = write_all(&g, e);
     if (!good && w->rank == 0) {

@@ -156,8 +156,7 @@ static void assert_refused(const char *from, const char *to, const char *complai
     assert_non_null(at);
     char *text = memory_format("%.*s%s%s", (int)(at - content), content, to, at + strlen(from)), digits[17];
     const size_t prefix = strlen("{\"checksum\":\"0123456789abcdef\",");
-    snprintf(digits, sizeof digits, "%016llx",
-             (unsigned long long)XXH3_64bits(text + prefix, strlen(text + prefix)));
+    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)XXH3_64bits(text + prefix, strlen(text + prefix)));
     memcpy(text + strlen("{\"checksum\":\""), digits, 16);
     test_text_write(manifest_file, text);
     error why = {0};
@@ -268,14 +267,10 @@ static void names_in_the_folder(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST_IN_FOLDER(any_ranks_load_what_any_saved),
-        TEST_IN_FOLDER(padding_is_not_saved),
-        TEST_IN_FOLDER(every_flipped_byte_is_found),
-        TEST_IN_FOLDER(files_cut_grown_missing_or_swapped_are_found),
-        TEST_IN_FOLDER(a_cut_manifest_is_found),
-        TEST_IN_FOLDER(no_claim_of_a_manifest_is_believed),
-        TEST_IN_FOLDER(another_model_is_refused),
-        TEST_IN_FOLDER(names_in_the_folder),
+        TEST_IN_FOLDER(any_ranks_load_what_any_saved), TEST_IN_FOLDER(padding_is_not_saved),
+        TEST_IN_FOLDER(every_flipped_byte_is_found),   TEST_IN_FOLDER(files_cut_grown_missing_or_swapped_are_found),
+        TEST_IN_FOLDER(a_cut_manifest_is_found),       TEST_IN_FOLDER(no_claim_of_a_manifest_is_believed),
+        TEST_IN_FOLDER(another_model_is_refused),      TEST_IN_FOLDER(names_in_the_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Checkpoints saved and loaded by loopback ranks whose state is plain memory: every element of a parameter's weights and
- * moments has a value of its own, and padding is a pattern that must neither be written to disk nor be touched. */
+/* Checkpoints saved and loaded by loopback ranks whose state is plain memory: every element of a parameter's weights
+ * and moments has a value of its own, and padding is a pattern that must neither be written to disk nor be touched. */
 #ifndef FSDP_TESTS_SUPPORT_CHECKPOINT_RANKS_H
 #define FSDP_TESTS_SUPPORT_CHECKPOINT_RANKS_H
 
