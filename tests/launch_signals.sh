@@ -153,7 +153,7 @@ for transport in window messages; do
     expect "who is missing is said once over $transport" test \
         "$(grep -c '^fsdp_train: a collective .* timeout = 3 seconds; missing rank 1: stuck' stderr)" -eq 1
     expect "who waits for it is said over $transport" \
-        grep -qE '^  ranks? .* waits in step [0-9]+, [a-z_]+ of .* of micro-batch [0-9]+ \(.*\); missing ranks: ' stderr
+        grep -qE '^  ranks? .* waits in step [0-9]+, [a-z_]+ of .* of pass [0-9]+ \(.*\); missing ranks: ' stderr
     expect "the rank that does not answer is named over $transport" grep -q '^  rank  1  *no answer; ' stderr
     expect "a rank that stands still leaves no model over $transport" test ! -e out/model
 done
