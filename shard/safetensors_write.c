@@ -47,8 +47,7 @@ static char *make_header(safetensors_writer *w, size_t *length) {
         w->positions[t] = w->end;
         w->end += must_multiply(w->elements[t], dtype_bytes(w->type));
         w->missing += w->elements[t];
-        json_object_set_new(header, tensor->name,
-                            describe(tensor, type_word(w->type), w->positions[t], w->end));
+        json_object_set_new(header, tensor->name, describe(tensor, type_word(w->type), w->positions[t], w->end));
     }
     char *text = json_dumps(header, JSON_COMPACT);
     check(text != NULL, "cannot format the header of %s", w->path);
@@ -80,7 +79,8 @@ static bool begin_file(safetensors_writer *w, const char *header, size_t length,
 
 bool safetensors_create(const char *path, const safetensors_tensor *tensors, int32_t count, dtype type,
                         safetensors_writer **created, error *e) {
-    check(type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_F16, "cannot write safetensors of %s", dtype_name(type));
+    check(type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_F16, "cannot write safetensors of %s",
+          dtype_name(type));
     safetensors_writer *w = memory_allocate(1, sizeof *w);
     w->path = memory_copy_string(path);
     w->type = type;

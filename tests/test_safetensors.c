@@ -383,14 +383,19 @@ static void test_write_errors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST_IN_FOLDER(test_header_length),     TEST_IN_FOLDER(test_header_text),
-        TEST_IN_FOLDER(test_types_and_shapes),  TEST_IN_FOLDER(test_offsets),
-        TEST_IN_FOLDER(test_truncated),         TEST_IN_FOLDER(test_shrunk_while_open),
-        TEST_IN_FOLDER(test_unusual_but_right), TEST_IN_FOLDER(test_all_halves),
+        TEST_IN_FOLDER(test_header_length),
+        TEST_IN_FOLDER(test_header_text),
+        TEST_IN_FOLDER(test_types_and_shapes),
+        TEST_IN_FOLDER(test_offsets),
+        TEST_IN_FOLDER(test_truncated),
+        TEST_IN_FOLDER(test_shrunk_while_open),
+        TEST_IN_FOLDER(test_unusual_but_right),
+        TEST_IN_FOLDER(test_all_halves),
         cmocka_unit_test(test_f16_rounding),
         cmocka_unit_test(test_bf16_rounding),
         TEST_IN_FOLDER(test_f64),
-        TEST_IN_FOLDER(test_round_trip),        TEST_IN_FOLDER(test_deterministic),
+        TEST_IN_FOLDER(test_round_trip),
+        TEST_IN_FOLDER(test_deterministic),
         TEST_IN_FOLDER(test_write_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
