@@ -2,6 +2,7 @@
 
 #include "engine/checked.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { SLICE_ELEMENTS = 16, SLOT_ALIGNMENT = 64, WORKSPACE_ALIGNMENT = 256 };
@@ -67,31 +68,62 @@ static uint64_t digest_number(uint64_t digest, int64_t number) { /* FNV-1a over 
     return digest;
 }
 
-static uint64_t digest_of(const world *w, const collective *list, int32_t count) {
-    uint64_t digest = digest_number(UINT64_C(0xcbf29ce484222325), count);
-    for (int32_t i = 0; i < count; i++) {
-        const collective *o = &list[i];
-        bool in_place = part_in_place(o, member_of(o, w->rank)), gathers = o->kind == OPERATION_ALL_GATHER;
-        int64_t input = in_place && gathers ? o->output : o->input;
-        int64_t output = in_place && !gathers ? o->input : o->output;
-        const int64_t fields[] = {o->kind,  o->stream, o->group_stride, o->group_size, o->type,
-                                  o->count, input,     output,          o->accumulate, o->odd};
-        for (size_t f = 0; f < sizeof fields / sizeof *fields; f++)
-            digest = digest_number(digest, fields[f]);
-    }
+static uint64_t digest_of_one(const world *w, const collective *o) {
+    bool in_place = part_in_place(o, member_of(o, w->rank)), gathers = o->kind == OPERATION_ALL_GATHER;
+    int64_t input = in_place && gathers ? o->output : o->input;
+    int64_t output = in_place && !gathers ? o->input : o->output;
+    const int64_t fields[] = {o->kind,  o->stream, o->group_stride, o->group_size, o->type,
+                              o->count, input,     output,          o->accumulate, o->odd};
+    uint64_t digest = UINT64_C(0xcbf29ce484222325);
+    for (size_t f = 0; f < sizeof fields / sizeof *fields; f++)
+        digest = digest_number(digest, fields[f]);
     return digest;
 }
 
-bool parts_agree(world *w, const collective *list, int32_t count, error *e) {
-    uint64_t mine = digest_of(w, list, count), *all = memory_allocate((size_t)w->size, sizeof *all);
+static uint64_t digest_of(const world *w, const collective *list, int32_t count) {
+    uint64_t digest = digest_number(UINT64_C(0xcbf29ce484222325), count);
+    for (int32_t i = 0; i < count; i++)
+        digest = digest_number(digest, (int64_t)digest_of_one(w, &list[i]));
+    return digest;
+}
+
+/* The first rank whose value differs from rank 0's; the world's size: none does. */
+static int first_other(world *w, uint64_t mine) {
+    uint64_t *all = memory_allocate((size_t)w->size, sizeof *all);
     world_all_gather(w, &mine, sizeof mine, all);
     int other = 0;
     while (other < w->size && all[other] == all[0])
         other++;
     free(all);
-    return other == w->size ||
-           error_set(
-               e, EXIT_LAUNCH,
-               "rank %d planned another step than rank 0: the same program, config and data must run on every rank",
-               other);
+    return other;
+}
+
+typedef struct entry_name {
+    char text[128];
+} entry_name;
+
+/* The ranks go through their lists together up to the first entry in which one differs from rank 0; a list that has
+ * ended has nothing there. */
+static bool describe_difference(world *w, const collective *list, int32_t count, error *e) {
+    entry_name mine, *all = memory_allocate((size_t)w->size, sizeof *all);
+    int32_t i = 0;
+    int other = w->size;
+    for (; other == w->size; i++)
+        other = first_other(w, i < count ? digest_of_one(w, &list[i]) : 0);
+    if (i <= count)
+        snprintf(mine.text, sizeof mine.text, "%s (%lld elements)", list[i - 1].name, (long long)list[i - 1].count);
+    else
+        snprintf(mine.text, sizeof mine.text, "nothing");
+    world_all_gather(w, &mine, sizeof mine, all);
+    error_set(
+        e, EXIT_LAUNCH,
+        "rank %d planned another step than rank 0: collective %d in launch order is %s there and %s on rank 0; the "
+        "same program, config and data must run on every rank",
+        other, i, all[other].text, all[0].text);
+    free(all);
+    return false;
+}
+
+bool parts_agree(world *w, const collective *list, int32_t count, error *e) {
+    return first_other(w, digest_of(w, list, count)) == w->size || describe_difference(w, list, count, e);
 }
