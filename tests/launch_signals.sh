@@ -7,25 +7,7 @@ set -m # a background job of a script ignores SIGINT otherwise
 # shellcheck source=tests/support/launch.sh
 source "$(dirname "$0")/support/launch.sh"
 
-"$build/tool_tokens" tokens.bin 97 100000 tokens16
-cat > config.ini << 'END'
-[model]
-family = llama
-layers = 2
-width = 32
-heads = 2
-vocabulary = 97
-context = 32
-[data]
-train = tokens.bin
-format = tokens16
-[train]
-steps = 1000000
-global_batch = 12
-[device]
-kind = cpu
-threads = 1
-END
+small_run 1000000
 
 start() { # RANKS OVERRIDE ...: a run without end in the background, past its third step; its process is $job
     local ranks=$1 launcher=()

@@ -5,24 +5,8 @@ set -uo pipefail
 # shellcheck source=tests/support/launch.sh
 source "$(dirname "$0")/support/launch.sh"
 
-"$build/tool_tokens" tokens.bin 97 100000 tokens16
-cat > config.ini << 'END'
-[model]
-family = llama
-layers = 2
-width = 32
-heads = 2
-vocabulary = 97
-context = 32
-[data]
-train = tokens.bin
-format = tokens16
-[train]
-steps = 5
-global_batch = 12
-[device]
-kind = cpu
-threads = 1
+small_run 5
+cat >> config.ini << 'END'
 [output]
 folder = out
 trace = yes

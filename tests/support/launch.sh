@@ -2,6 +2,7 @@
 # Sourced by launch_*.sh: a scratch folder to work in, and fsdp_train on any number of ranks.
 #
 #   train RANKS ARGUMENT ...     runs it; standard output and error go to ./stdout and ./stderr; returns its exit code
+#   small_run STEPS              writes config.ini, a small Llama at one thread per rank, and its tokens
 #   expect WHAT COMMAND ...      counts a failure, with the last run's output, unless COMMAND succeeds
 #   finish                       ends the test
 
@@ -24,6 +25,28 @@ train() {
         launcher=(mpirun -np "$ranks" --oversubscribe --bind-to none)
     fi
     timeout 120 "${launcher[@]}" "$build/fsdp_train" "$@" > stdout 2> stderr < /dev/null
+}
+
+small_run() { # STEPS
+    "$build/tool_tokens" tokens.bin 97 100000 tokens16
+    cat > config.ini << END
+[model]
+family = llama
+layers = 2
+width = 32
+heads = 2
+vocabulary = 97
+context = 32
+[data]
+train = tokens.bin
+format = tokens16
+[train]
+steps = $1
+global_batch = 12
+[device]
+kind = cpu
+threads = 1
+END
 }
 
 expect() {
