@@ -140,6 +140,10 @@ int32_t program_append(program *p, const operation *o) {
     for (int i = 0; i < OPERATION_OUTPUTS; i++)
         check_operand(p, s, s->outputs[i], s->optional_outputs >> i & 1, o->out[i]);
     check((o->accumulate & ~s->accumulates) == 0, "%s cannot add to its output", s->name);
+    const launch l = program_launch(p, o, NULL);
+    const int wrong = operation_wrong_type(&l);
+    check(wrong < 0, "%s does not take operand %d of type %s", s->name, wrong,
+          dtype_name((wrong < OPERATION_INPUTS ? l.in[wrong] : l.out[wrong - OPERATION_INPUTS]).type));
     p->operations = reserve(p->operations, p->operation_count, &p->operation_capacity, sizeof *p->operations);
     p->operations[p->operation_count] = *o;
     return p->operation_count++;

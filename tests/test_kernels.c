@@ -3,6 +3,7 @@
  * operands, and with outputs in the bytes of inputs where the signature allows it. */
 #include "engine/checked.h"
 #include "engine/device/cpu/processor.h"
+#include "engine/device/half.h"
 #include "engine/device/reference/reference.h"
 #include "engine/device/update.h"
 #include "support/launches.h"
@@ -360,10 +361,13 @@ static void swiglu(void **state) {
 
 static launch cross_entropy_launch(int64_t rows, int64_t vocabulary, bool gradient) {
     const double scalars[SCALAR_COUNT] = {[SCALAR_GRADIENT_SCALE] = 0.37};
+    const double loss_scale[LOSS_SCALE_COUNT] = {[LOSS_SCALE] = 1024, [LOSS_SCALE_GOOD_STEPS] = 3};
     launch l = {.kind = OPERATION_CROSS_ENTROPY};
     l.in[0] = operand_random(DTYPE_F32, rows, vocabulary, 4, 1);
     l.in[1] = operand_random_integers(rows, vocabulary, 2);
     l.in[2] = operand_of_doubles(scalars, SCALAR_COUNT);
+    if (vocabulary % 2 == 0)
+        l.in[3] = operand_of_doubles(loss_scale, LOSS_SCALE_COUNT);
     l.out[0] = output(rows, 1);
     if (gradient)
         l.out[1] = output(rows, vocabulary);
@@ -412,6 +416,58 @@ static void elementwise(void **state) {
             launch fill = {.kind = OPERATION_FILL, .attributes = {.value = 0.1}, .out = {output(rows, sizes[s])}};
             check_launch(state, &fill, rounded_once);
         }
+}
+
+/* 32-bit patterns: all that 16 bits widen to, and those around where rounding decides. */
+static operand patterns(dtype type) {
+    enum { HALVES = 1 << 16, AROUND = 5 };
+    static const uint32_t last_bits[AROUND] = {0, 0x0fff, 0x1000, 0x7fff, 0x8001};
+    operand o = operand_make(type, type == DTYPE_F32 ? HALVES * AROUND + 3 : HALVES + 3, 1);
+    for (int64_t i = 0; i < operand_count(&o); i++) {
+        const uint16_t half = (uint16_t)i;
+        const uint32_t bits = (uint32_t)half << 16 | last_bits[i / HALVES % AROUND];
+        if (type == DTYPE_F32)
+            memcpy((char *)o.data + 4 * i, &bits, 4);
+        else
+            memcpy((char *)o.data + 2 * i, &half, 2);
+    }
+    return o;
+}
+
+static float element(const operand *o, int64_t i) {
+    const uint16_t *half = o->data;
+    return o->type == DTYPE_BF16  ? float_from_bf16(half[i])
+           : o->type == DTYPE_F16 ? float_from_f16(half[i])
+                                  : ((const float *)o->data)[i];
+}
+
+static bool holds(const operand *o, int64_t i, float value) {
+    const uint16_t half = o->type == DTYPE_BF16 ? bf16_from_float(value) : f16_from_float(value);
+    const void *bits = o->type == DTYPE_F32 ? (const void *)&value : (const void *)&half;
+    const size_t size = (size_t)dtype_bytes(o->type);
+    return memcmp((const char *)o->data + i * (int64_t)size, bits, size) == 0;
+}
+
+/* Exact, NaN included: the bits that half.h gives. */
+static void cast(void **state) {
+    const kernels *k = *state;
+    const dtype storages[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    for (int pair = 0; pair < 9; pair++) {
+        launch l = {.kind = OPERATION_CAST, .in = {patterns(storages[pair / 3])}};
+        const int64_t count = operand_count(&l.in[0]);
+        for (int i = 0; i < k->table_count; i++)
+            for (int t = 0; t < THREADS; t++) {
+                l.out[0] = operand_make(storages[pair % 3], count, 1);
+                run_kernel(&k->tables[i]->kernels[OPERATION_CAST], k->pools[t], &l);
+                for (int64_t j = 0; j < count; j++)
+                    if (!holds(&l.out[0], j, element(&l.in[0], j)))
+                        fail_msg("cast of %s from %s to %s: %g becomes %g", k->tables[i]->isa, dtype_name(l.in[0].type),
+                                 dtype_name(l.out[0].type), (double)element(&l.in[0], j),
+                                 (double)element(&l.out[0], j));
+                operand_release(&l.out[0]);
+            }
+        operand_release(&l.in[0]);
+    }
 }
 
 /* In double: the order of a sum of n changes its last bits. */
@@ -487,6 +543,65 @@ static void step_result(void **state) {
     check_launch(state, &l, (accuracy){.relative = 4});
 }
 
+/* What dynamic scaling does with each kind of step, and that a constant scale stays. */
+static void loss_scale(void **state) {
+    static const struct {
+        double scale, good_steps;
+        int64_t interval;
+        double square, loss; /* that replace one */
+        double scale_after, good_after, overflow;
+    } cases[] = {
+        {65536, 0, 2000, 1, 1, 65536, 1, 0},
+        {65536, 1999, 2000, 1, 1, 131072, 0, 0},
+        {65536, 1999, 2000, INFINITY, 1, 32768, 0, 1},
+        {65536, 7, 2000, NAN, 1, 32768, 0, 1},
+        {2, 7, 2000, INFINITY, 1, 1, 0, 1},
+        {1, 7, 2000, INFINITY, 1, 1, 0, 0},
+        {1, 1999, 2000, 1, 1, 2, 0, 0},
+        {65536, 7, 2000, 1, NAN, 65536, 0, 0},
+        {65536, 7, 2000, NAN, NAN, 65536, 0, 0},
+        {1000, 0, 0, 1, 1, 1000, 0, 0},
+        {1000, 0, 0, INFINITY, 1, 1000, 0, 0},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        launch l = step_result_launch(0.1);
+        const double scale[LOSS_SCALE_COUNT] = {cases[c].scale, cases[c].good_steps};
+        l.out[2] = operand_of_doubles(scale, LOSS_SCALE_COUNT);
+        l.attributes.loss_scale_interval = cases[c].interval;
+        operand_set(&l.in[0], 0, cases[c].square);
+        operand_set(&l.in[0], 13, cases[c].loss);
+        launch done = launch_clone(&l, DTYPE_F64, false);
+        reference_launch(&done);
+        assert_true(operand_get(&done.out[2], LOSS_SCALE) == cases[c].scale_after);
+        assert_true(operand_get(&done.out[2], LOSS_SCALE_GOOD_STEPS) == cases[c].good_after);
+        assert_true(operand_get(&done.out[0], RESULT_OVERFLOW) == cases[c].overflow);
+        assert_true(operand_get(&done.out[0], RESULT_LOSS_SCALE) == cases[c].scale);
+        const bool good = isfinite(cases[c].square) && isfinite(cases[c].loss);
+        assert_true(operand_get(&done.out[0], RESULT_BAD) == (good ? 0 : 1));
+        assert_true(operand_get(&done.out[1], 0) == (good ? 42 : 41));
+        launch_release(&done);
+        check_launch(state, &l, (accuracy){.relative = 4});
+    }
+}
+
+/* Scaling by a power of two changes nothing but the factor for the stored gradients. */
+static void loss_scale_is_taken_out(void **state) {
+    (void)state;
+    launch plain = step_result_launch(0.1), scaled = step_result_launch(0.1);
+    const double scale[LOSS_SCALE_COUNT] = {[LOSS_SCALE] = 4096};
+    scaled.out[2] = operand_of_doubles(scale, LOSS_SCALE_COUNT);
+    for (int64_t i = 0; i < 14; i++) /* squares, not the losses in columns 5 and 6 */
+        if (i % 7 < 5)
+            operand_set(&scaled.in[0], i, operand_get(&scaled.in[0], i) * 4096 * 4096);
+    reference_launch(&plain);
+    reference_launch(&scaled);
+    assert_true(operand_get(&scaled.out[0], RESULT_LOSS) == operand_get(&plain.out[0], RESULT_LOSS));
+    assert_true(operand_get(&scaled.out[0], RESULT_NORM) == operand_get(&plain.out[0], RESULT_NORM));
+    assert_true(operand_get(&scaled.out[0], RESULT_CLIP) * 4096 == operand_get(&plain.out[0], RESULT_CLIP));
+    launch_release(&plain);
+    launch_release(&scaled);
+}
+
 /* Gradient, moments and master are about 1 and the moments' own roundings come before the division. */
 static void adamw(void **state) {
     for (int bad = 0; bad < 2; bad++) {
@@ -549,9 +664,12 @@ int main(void) {
         cmocka_unit_test(cross_entropy),
         cmocka_unit_test(cross_entropy_extremes),
         cmocka_unit_test(elementwise),
+        cmocka_unit_test(cast),
         cmocka_unit_test(sum),
         cmocka_unit_test(granule_norm),
         cmocka_unit_test(step_result),
+        cmocka_unit_test(loss_scale),
+        cmocka_unit_test(loss_scale_is_taken_out),
         cmocka_unit_test(adamw),
         cmocka_unit_test(every_computing_kind_has_a_kernel),
     };

@@ -22,11 +22,13 @@ static void signatures_fit_together(void **state) {
             bool optional = (s->optional_inputs >> i & 1) != 0;
             assert_true(s->inputs[i] != NULL || !optional);
             assert_true(i == 0 || s->inputs[i] == NULL || s->inputs[i - 1] != NULL); /* no holes */
+            assert_true((s->inputs[i] != NULL) == (s->input_types[i] != '\0'));
         }
         for (int o = 0; o < OPERATION_OUTPUTS; o++) {
             uint32_t bits = s->optional_outputs | s->accumulates;
             assert_true(s->outputs[o] != NULL || ((bits >> o & 1) == 0 && s->shares[o] < 0));
             assert_true(s->shares[o] < OPERATION_INPUTS);
+            assert_true((s->outputs[o] != NULL) == (s->output_types[o] != '\0'));
             assert_true(s->shares[o] < 0 || s->inputs[s->shares[o]] != NULL);
         }
         assert_true(s->optional_inputs >> OPERATION_INPUTS == 0);
@@ -37,6 +39,37 @@ static void signatures_fit_together(void **state) {
 /* Costs read shapes only. */
 static operand shape_of(dtype type, int64_t rows, int64_t columns) {
     return (operand){(void *)1, type, {rows, columns, 1}};
+}
+
+/* Every letter of the table, as a kind that has it takes types and refuses them. */
+static void operands_have_the_types_of_their_kind(void **state) {
+    (void)state;
+    const dtype storages[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    for (int a = 0; a < 3; a++)
+        for (int b = 0; b < 3; b++) {
+            const operand x = shape_of(storages[a], 3, 3), y = shape_of(storages[b], 3, 3);
+            const operand single = shape_of(DTYPE_F32, 3, 3), wide = shape_of(DTYPE_F64, 3, 3);
+            const launch mixed = {.kind = OPERATION_MATMUL, .in = {x, y}, .out = {x}};
+            assert_int_equal(operation_wrong_type(&mixed), a == b ? -1 : 1);
+            const launch gradient = {.kind = OPERATION_MATMUL, .in = {x, x}, .out = {y}};
+            assert_int_equal(operation_wrong_type(&gradient), a == b || b == 0 ? -1 : OPERATION_INPUTS);
+            const launch cast = {.kind = OPERATION_CAST, .in = {x}, .out = {y}};
+            assert_int_equal(operation_wrong_type(&cast), -1);
+            const launch widened = {.kind = OPERATION_CAST, .in = {x}, .out = {wide}};
+            assert_int_equal(operation_wrong_type(&widened), OPERATION_INPUTS);
+            const launch norm = {.kind = OPERATION_NORM, .in = {x, {0}, x}, .out = {x, {0}, y}};
+            assert_int_equal(operation_wrong_type(&norm), b == 0 ? -1 : OPERATION_INPUTS + 2);
+            const launch scatter = {.kind = OPERATION_REDUCE_SCATTER, .in = {x}, .out = {y}};
+            assert_int_equal(operation_wrong_type(&scatter), a == 2 ? 0 : b == 0 ? -1 : OPERATION_INPUTS);
+            const launch reduce = {.kind = OPERATION_ALL_REDUCE, .in = {x}, .out = {y}};
+            assert_int_equal(operation_wrong_type(&reduce), a == 2 ? 0 : a == b ? -1 : OPERATION_INPUTS);
+            const launch update = {.kind = OPERATION_ADAMW, .in = {x}, .out = {single, single, y}};
+            assert_int_equal(operation_wrong_type(&update), a != 0 ? 0 : b == 0 ? -1 : OPERATION_INPUTS + 2);
+        }
+    const launch fill = {.kind = OPERATION_FILL, .out = {shape_of(DTYPE_I32, 3, 3)}};
+    assert_int_equal(operation_wrong_type(&fill), OPERATION_INPUTS);
+    const launch moved = {.kind = OPERATION_COPY_IN, .out = {shape_of(DTYPE_I32, 3, 3)}};
+    assert_int_equal(operation_wrong_type(&moved), -1);
 }
 
 static void costs_of_matmul(void **state) {
@@ -117,9 +150,9 @@ static void accumulators_add(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(signatures_fit_together), cmocka_unit_test(costs_of_matmul),
-        cmocka_unit_test(costs_of_attention),      cmocka_unit_test(costs_of_embedding),
-        cmocka_unit_test(accumulators_add),
+        cmocka_unit_test(signatures_fit_together), cmocka_unit_test(operands_have_the_types_of_their_kind),
+        cmocka_unit_test(costs_of_matmul),         cmocka_unit_test(costs_of_attention),
+        cmocka_unit_test(costs_of_embedding),      cmocka_unit_test(accumulators_add),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* The 16-bit number formats, converted to and from fp32 on the host.
  *
  * bf16 is the upper half of an fp32. fp16 is IEEE 754 binary16: 1 sign, 5 exponent (bias 15) and 10 fraction bits.
- * Widening is exact; narrowing rounds to nearest, ties to even, and keeps NaN a (quiet) NaN. */
+ * Widening is exact; narrowing rounds to nearest, ties to even. NaN becomes a quiet NaN with the same leading bits, as
+ * processors do it, save that widening bf16 leaves all bits as they are. */
 #ifndef FSDP_ENGINE_DEVICE_HALF_H
 #define FSDP_ENGINE_DEVICE_HALF_H
 
@@ -44,8 +45,8 @@ static inline uint16_t f16_from_float(float value) {
 
 static inline float float_from_f16(uint16_t bits) {
     uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, exponent = bits >> 10 & 0x1fu, fraction = bits & 0x3ffu;
-    if (exponent == 0x1f) /* infinity or NaN */
-        return float_from_bits(sign | 0x7f800000u | fraction << 13);
+    if (exponent == 0x1f) /* infinity or NaN, made quiet */
+        return float_from_bits(sign | 0x7f800000u | fraction << 13 | (fraction != 0 ? 0x400000u : 0));
     if (exponent != 0)
         return float_from_bits(sign | (exponent + 127 - 15) << 23 | fraction << 13);
     /* Zero or subnormal, a multiple of 2^-24: every such value is a normal fp32, so flushing modes do not touch it. */

@@ -2,30 +2,40 @@
 
 #include "engine/error.h"
 
+#include <string.h>
+
 /* Bits of operands and outputs. */
-enum { FIRST = 1, SECOND = 2, THIRD = 4 };
+enum { FIRST = 1, SECOND = 2, THIRD = 4, FOURTH = 8 };
 
 static const operation_signature signatures[OPERATION_KIND_COUNT] = {
     [OPERATION_EMBEDDING] = {.name = "embedding",
                              .inputs = {"tokens", "table", "positions"},
                              .outputs = {"out"},
                              .optional_inputs = THIRD,
+                             .input_types = "iAA",
+                             .output_types = "A",
                              .shares = {-1, -1, -1}},
     [OPERATION_EMBEDDING_BACKWARD] = {.name = "embedding_backward",
                                       .inputs = {"dout", "tokens", "order"},
                                       .outputs = {"dtable"},
                                       .accumulates = FIRST,
+                                      .input_types = "Aii",
+                                      .output_types = "G",
                                       .shares = {-1, -1, -1}},
     [OPERATION_POSITION_BACKWARD] = {.name = "position_backward",
                                      .inputs = {"dout"},
                                      .outputs = {"dpositions"},
                                      .accumulates = FIRST,
+                                     .input_types = "A",
+                                     .output_types = "G",
                                      .shares = {-1, -1, -1}},
     [OPERATION_NORM] = {.name = "norm",
                         .inputs = {"x", "residual", "weight", "bias"},
                         .outputs = {"normed", "sum", "statistics"},
-                        .optional_inputs = 1 << 1 | 1 << 3,
+                        .optional_inputs = SECOND | FOURTH,
                         .optional_outputs = SECOND,
+                        .input_types = "AAAA",
+                        .output_types = "AAf",
                         .shares = {-1, 0, -1}},
     [OPERATION_NORM_BACKWARD] = {.name = "norm_backward",
                                  .inputs = {"dnormed", "dsum", "sum", "statistics", "weight"},
@@ -33,71 +43,206 @@ static const operation_signature signatures[OPERATION_KIND_COUNT] = {
                                  .optional_inputs = SECOND,
                                  .optional_outputs = THIRD,
                                  .accumulates = SECOND | THIRD,
+                                 .input_types = "AAAfA",
+                                 .output_types = "AGG",
                                  .shares = {0, -1, -1}},
     [OPERATION_MATMUL] = {.name = "matmul",
                           .inputs = {"a", "b", "bias"},
                           .outputs = {"c"},
                           .optional_inputs = THIRD,
                           .accumulates = FIRST,
+                          .input_types = "AAA",
+                          .output_types = "G",
                           .shares = {-1, -1, -1}},
-    [OPERATION_COLUMN_SUM] =
-        {.name = "column_sum", .inputs = {"x"}, .outputs = {"out"}, .accumulates = FIRST, .shares = {-1, -1, -1}},
-    [OPERATION_ROPE] = {.name = "rope", .inputs = {"qkv", "cosine", "sine"}, .outputs = {"out"}, .shares = {0, -1, -1}},
+    [OPERATION_COLUMN_SUM] = {.name = "column_sum",
+                              .inputs = {"x"},
+                              .outputs = {"out"},
+                              .accumulates = FIRST,
+                              .input_types = "A",
+                              .output_types = "G",
+                              .shares = {-1, -1, -1}},
+    [OPERATION_ROPE] = {.name = "rope",
+                        .inputs = {"qkv", "cosine", "sine"},
+                        .outputs = {"out"},
+                        .input_types = "Aff",
+                        .output_types = "A",
+                        .shares = {0, -1, -1}},
     [OPERATION_ATTENTION] = {.name = "attention",
                              .inputs = {"qkv"},
                              .outputs = {"out", "logsumexp"},
+                             .input_types = "A",
+                             .output_types = "Af",
                              .shares = {-1, -1, -1}},
     [OPERATION_ATTENTION_BACKWARD] = {.name = "attention_backward",
                                       .inputs = {"dout", "qkv", "out", "logsumexp"},
                                       .outputs = {"dqkv"},
+                                      .input_types = "AAAf",
+                                      .output_types = "A",
                                       .shares = {-1, -1, -1}},
-    [OPERATION_GELU] = {.name = "gelu", .inputs = {"x"}, .outputs = {"out"}, .shares = {-1, -1, -1}},
+    [OPERATION_GELU] = {.name = "gelu",
+                        .inputs = {"x"},
+                        .outputs = {"out"},
+                        .input_types = "A",
+                        .output_types = "A",
+                        .shares = {-1, -1, -1}},
     [OPERATION_GELU_BACKWARD] = {.name = "gelu_backward",
                                  .inputs = {"dout", "x"},
                                  .outputs = {"dx"},
+                                 .input_types = "AA",
+                                 .output_types = "A",
                                  .shares = {0, -1, -1}},
-    [OPERATION_SWIGLU] = {.name = "swiglu", .inputs = {"gate_up"}, .outputs = {"out"}, .shares = {-1, -1, -1}},
+    [OPERATION_SWIGLU] = {.name = "swiglu",
+                          .inputs = {"gate_up"},
+                          .outputs = {"out"},
+                          .input_types = "A",
+                          .output_types = "A",
+                          .shares = {-1, -1, -1}},
     [OPERATION_SWIGLU_BACKWARD] = {.name = "swiglu_backward",
                                    .inputs = {"dout", "gate_up"},
                                    .outputs = {"dgate_up"},
+                                   .input_types = "AA",
+                                   .output_types = "A",
                                    .shares = {1, -1, -1}},
     [OPERATION_CROSS_ENTROPY] = {.name = "cross_entropy",
-                                 .inputs = {"logits", "targets", "scalars"},
+                                 .inputs = {"logits", "targets", "scalars", "loss_scale"},
                                  .outputs = {"loss", "dlogits"},
+                                 .optional_inputs = FOURTH,
                                  .optional_outputs = SECOND,
+                                 .input_types = "Aidd",
+                                 .output_types = "fA",
                                  .shares = {-1, 0, -1}},
-    [OPERATION_ADD] = {.name = "add", .inputs = {"a", "b"}, .outputs = {"out"}, .shares = {0, -1, -1}},
-    [OPERATION_FILL] = {.name = "fill", .outputs = {"out"}, .shares = {-1, -1, -1}},
-    [OPERATION_SUM] = {.name = "sum", .inputs = {"x"}, .outputs = {"out"}, .shares = {-1, -1, -1}},
+    [OPERATION_ADD] = {.name = "add",
+                       .inputs = {"a", "b"},
+                       .outputs = {"out"},
+                       .input_types = "AA",
+                       .output_types = "A",
+                       .shares = {0, -1, -1}},
+    [OPERATION_FILL] = {.name = "fill", .outputs = {"out"}, .output_types = "S", .shares = {-1, -1, -1}},
+    [OPERATION_CAST] = {.name = "cast",
+                        .inputs = {"x"},
+                        .outputs = {"out"},
+                        .input_types = "S",
+                        .output_types = "S",
+                        .shares = {-1, -1, -1}},
+    [OPERATION_SUM] = {.name = "sum",
+                       .inputs = {"x"},
+                       .outputs = {"out"},
+                       .input_types = "f",
+                       .output_types = "d",
+                       .shares = {-1, -1, -1}},
     [OPERATION_GRANULE_NORM] = {.name = "granule_norm",
                                 .inputs = {"gradient"},
                                 .outputs = {"squares"},
+                                .input_types = "f",
+                                .output_types = "d",
                                 .shares = {-1, -1, -1}},
     [OPERATION_STEP_RESULT] = {.name = "step_result",
                                .inputs = {"contributions", "scalars"},
-                               .outputs = {"result", "update_count"},
-                               .accumulates = SECOND,
+                               .outputs = {"result", "update_count", "loss_scale"},
+                               .optional_outputs = THIRD,
+                               .accumulates = SECOND | THIRD,
+                               .input_types = "dd",
+                               .output_types = "ddd",
                                .shares = {-1, -1, -1}},
     [OPERATION_ADAMW] = {.name = "adamw",
                          .inputs = {"gradient", "scalars", "result", "update_count"},
                          .outputs = {"master", "first_moment", "second_moment"},
                          .accumulates = FIRST | SECOND | THIRD,
+                         .input_types = "fddd",
+                         .output_types = "fff",
                          .shares = {-1, -1, -1}},
-    [OPERATION_COPY_IN] = {.name = "copy_in", .outputs = {"out"}, .shares = {-1, -1, -1}},
-    [OPERATION_COPY_OUT] = {.name = "copy_out", .inputs = {"x"}, .shares = {-1, -1, -1}},
-    [OPERATION_ALL_GATHER] = {.name = "all_gather", .inputs = {"shard"}, .outputs = {"whole"}, .shares = {-1, -1, -1}},
+    [OPERATION_COPY_IN] = {.name = "copy_in", .outputs = {"out"}, .output_types = "*", .shares = {-1, -1, -1}},
+    [OPERATION_COPY_OUT] = {.name = "copy_out", .inputs = {"x"}, .input_types = "*", .shares = {-1, -1, -1}},
+    [OPERATION_ALL_GATHER] = {.name = "all_gather",
+                              .inputs = {"shard"},
+                              .outputs = {"whole"},
+                              .input_types = "*",
+                              .output_types = "*",
+                              .shares = {-1, -1, -1}},
     [OPERATION_REDUCE_SCATTER] = {.name = "reduce_scatter",
                                   .inputs = {"whole"},
                                   .outputs = {"shard"},
                                   .accumulates = FIRST,
+                                  .input_types = "W",
+                                  .output_types = "f",
                                   .shares = {-1, -1, -1}},
-    [OPERATION_ALL_REDUCE] = {.name = "all_reduce", .inputs = {"x"}, .outputs = {"out"}, .shares = {0, -1, -1}},
+    [OPERATION_ALL_REDUCE] = {.name = "all_reduce",
+                              .inputs = {"x"},
+                              .outputs = {"out"},
+                              .input_types = "W",
+                              .output_types = "W",
+                              .shares = {0, -1, -1}},
 };
 
 const operation_signature *operation_signature_of(operation_kind kind) {
     check(kind >= 0 && kind < OPERATION_KIND_COUNT, "operation kind %d", (int)kind);
     return &signatures[kind];
 }
+
+/* ---- types ---- */
+
+static bool is_storage(dtype type) {
+    return type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_F16;
+}
+
+/* Operands in one row: the inputs, then the outputs. */
+enum { OPERANDS = OPERATION_INPUTS + OPERATION_OUTPUTS };
+
+static const operand *operand_at(const launch *l, int place) {
+    return place < OPERATION_INPUTS ? &l->in[place] : &l->out[place - OPERATION_INPUTS];
+}
+
+static char letter_at(const operation_signature *s, int place) {
+    return place < OPERATION_INPUTS ? s->input_types[place] : s->output_types[place - OPERATION_INPUTS];
+}
+
+/* The type of the first operand there whose letter is one of these; DTYPE_COUNT: there is none. */
+static dtype first_type(const launch *l, const char *letters) {
+    const operation_signature *s = operation_signature_of(l->kind);
+    for (int place = 0; place < OPERANDS; place++) {
+        const char letter = letter_at(s, place);
+        if (letter != '\0' && strchr(letters, letter) != NULL && operand_at(l, place)->data != NULL)
+            return operand_at(l, place)->type;
+    }
+    return DTYPE_COUNT;
+}
+
+/* storage, joint: what A and *, W stand for in this operation. */
+static bool accepts(char letter, dtype type, dtype storage, dtype joint) {
+    switch (letter) {
+    case 'A':
+        return is_storage(type) && type == storage;
+    case 'G':
+        return type == DTYPE_F32 || type == storage;
+    case 'S':
+        return is_storage(type);
+    case 'W':
+        return (type == DTYPE_F32 || type == DTYPE_BF16) && type == joint;
+    case 'f':
+        return type == DTYPE_F32;
+    case 'd':
+        return type == DTYPE_F64;
+    case 'i':
+        return type == DTYPE_I32;
+    case '*':
+        return type == joint;
+    default:
+        return false;
+    }
+}
+
+int operation_wrong_type(const launch *l) {
+    const operation_signature *s = operation_signature_of(l->kind);
+    const dtype storage = first_type(l, "A"), joint = first_type(l, "*W");
+    for (int place = 0; place < OPERANDS; place++) {
+        const operand *o = operand_at(l, place);
+        if (o->data != NULL && !accepts(letter_at(s, place), o->type, storage, joint))
+            return place;
+    }
+    return -1;
+}
+
+/* ---- costs ---- */
 
 /* Pairs of query and key that attend to each other, over all sequences and query heads. */
 static double attention_pairs(const launch *l, const operand *qkv) {
@@ -154,6 +299,7 @@ double operation_flops(const launch *l) {
     case OPERATION_REDUCE_SCATTER:
         return in;
     case OPERATION_FILL:
+    case OPERATION_CAST:
     case OPERATION_COPY_IN:
     case OPERATION_COPY_OUT:
     case OPERATION_ALL_GATHER:

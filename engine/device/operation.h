@@ -8,37 +8,47 @@
  * "?" an operand may be absent (data == NULL). "+" an output to which the operation may add instead of overwriting
  * it, when its bit in `accumulate` is set. "~i" an output that may share its bytes with input i.
  *
+ * Types of operands, the letter before each: A the storage of activations and gathered parameters (fp32, bf16 or fp16,
+ * the same for all operands A of an operation); G of gradients of parameters: fp32 or A; S any storage (fp32, bf16 or
+ * fp16); W what travels: fp32 or bf16; f fp32; d fp64; i int32; * anything, the same everywhere in the operation.
+ * Whatever the storage, operands are widened exactly, arithmetic and accumulators are fp32 at least, and a result is
+ * rounded once, to nearest even, when it is stored; where a kind adds to an output, it is the sum that is rounded.
+ *
  *   kind                inputs                                          outputs
- *   embedding           tokens[N], table[V,C], positions[P,C]?          out[N,C]
- *   embedding_backward  dout[N,C], tokens[N], order[N]                  dtable[V,C]+
- *   position_backward   dout[N,C]                                       dpositions[P,C]+
- *   norm                x[N,C], residual[N,C]?, weight[C], bias[C]?     normed[N,C], sum[N,C]?~0, statistics[N,2]
- *   norm_backward       dnormed[N,C], dsum[N,C]?, sum[N,C],             dsum[N,C]~0, dweight[C]+, dbias[C]?+
- *                       statistics[N,2], weight[C]
- *   matmul              a[m,k], b[k,n] (each may be stored              c[m,n]+
- *                       transposed), bias[n]?
- *   column_sum          x[N,n]                                          out[n]+
- *   rope                qkv[N,Q], cosine[T,D/2], sine[T,D/2]            out[N,Q]~0
- *   attention           qkv[N,Q]                                        out[N,H D], logsumexp[N,H]
- *   attention_backward  dout[N,H D], qkv[N,Q], out[N,H D],              dqkv[N,Q]
- *                       logsumexp[N,H]
- *   gelu                x[N,F]                                          out[N,F]
- *   gelu_backward       dout[N,F], x[N,F]                               dx[N,F]~0
- *   swiglu              gate_up[N,2F]                                   out[N,F]
- *   swiglu_backward     dout[N,F], gate_up[N,2F]                        dgate_up[N,2F]~1
- *   cross_entropy       logits[n,V], targets[n], scalars[S]             loss[n], dlogits[n,V]?~0
- *   add                 a, b                                            out~0
- *   fill                                                                out
- *   sum                 x[n] fp32                                       out[1] fp64
- *   granule_norm        gradient shard [k g]                            squares[k] fp64
- *   step_result         contributions[ranks, c] fp64, scalars[S]        result[R] fp64, update_count[1] fp64+
- *   adamw               gradient shard, scalars[S], result[R],          master+, first moment+, second moment+
- *                       update_count[1]
- *   copy_in             (a host buffer)                                 out
- *   copy_out            x                                               (a host buffer)
- *   all_gather          shard[k]                                        whole[group size x k]
- *   reduce_scatter      whole[group size x k]                           shard[k]+
- *   all_reduce          x[n]                                            out[n]~0
+ *   embedding           i tokens[N], A table[V,C], A positions[P,C]?    A out[N,C]
+ *   embedding_backward  A dout[N,C], i tokens[N], i order[N]            G dtable[V,C]+
+ *   position_backward   A dout[N,C]                                     G dpositions[P,C]+
+ *   norm                A x[N,C], A residual[N,C]?, A weight[C],        A normed[N,C], A sum[N,C]?~0,
+ *                       A bias[C]?                                      f statistics[N,2]
+ *   norm_backward       A dnormed[N,C], A dsum[N,C]?, A sum[N,C],       A dsum[N,C]~0, G dweight[C]+, G dbias[C]?+
+ *                       f statistics[N,2], A weight[C]
+ *   matmul              A a[m,k], A b[k,n] (each may be stored          G c[m,n]+
+ *                       transposed), A bias[n]?
+ *   column_sum          A x[N,n]                                        G out[n]+
+ *   rope                A qkv[N,Q], f cosine[T,D/2], f sine[T,D/2]      A out[N,Q]~0
+ *   attention           A qkv[N,Q]                                      A out[N,H D], f logsumexp[N,H]
+ *   attention_backward  A dout[N,H D], A qkv[N,Q], A out[N,H D],        A dqkv[N,Q]
+ *                       f logsumexp[N,H]
+ *   gelu                A x[N,F]                                        A out[N,F]
+ *   gelu_backward       A dout[N,F], A x[N,F]                           A dx[N,F]~0
+ *   swiglu              A gate_up[N,2F]                                 A out[N,F]
+ *   swiglu_backward     A dout[N,F], A gate_up[N,2F]                    A dgate_up[N,2F]~1
+ *   cross_entropy       A logits[n,V], i targets[n], d scalars[S],      f loss[n], A dlogits[n,V]?~0
+ *                       d loss_scale[L]?
+ *   add                 A a, A b                                        A out~0
+ *   fill                                                                S out
+ *   cast                S x[n]                                          S out[n]
+ *   sum                 f x[n]                                          d out[1]
+ *   granule_norm        f gradient shard [k g]                          d squares[k]
+ *   step_result         d contributions[ranks, c], d scalars[S]         d result[R], d update_count[1]+,
+ *                                                                       d loss_scale[L]?+
+ *   adamw               f gradient shard, d scalars[S], d result[R],    f master+, f first moment+, f second moment+
+ *                       d update_count[1]
+ *   copy_in             (a host buffer)                                 * out
+ *   copy_out            * x                                             (a host buffer)
+ *   all_gather          * shard[k]                                      * whole[group size x k]
+ *   reduce_scatter      W whole[group size x k]                         f shard[k]+
+ *   all_reduce          W x[n]                                          W out[n]~0 (x's type)
  *
  * Formulas
  *   embedding: out[i] = table[tokens[i]] + positions[i mod T].
@@ -46,17 +56,23 @@
  *     which holds 0..N-1 sorted by (token, i). Overwriting fills the rows of absent tokens with zero.
  *   norm, layer: normed = (s - mean) * rstd * weight + bias with s = x + residual, rstd = 1/sqrt(var + epsilon), biased
  *     variance; rms: normed = s * rstd * weight with rstd = 1/sqrt(mean(s^2) + epsilon). statistics = (mean, rstd);
- *     mean is 0 for rms. Without a residual there is no sum output and s = x.
+ *     mean is 0 for rms. Without a residual there is no sum output and s = x; with one, s
+ *     is the sum as it is stored.
  *   norm_backward: its `sum` input is s. Output dsum = the norm's own gradient + the input dsum.
- *   matmul: c = op(a) op(b) + bias. transpose_a: a is stored [k,m]; transpose_b: b is stored [n,k].
+ *   matmul: c = op(a) op(b) + bias. transpose_a: a is stored [k,m]; transpose_b: b is stored [n,k]. tf32: fp32
+ *     operands may be rounded to TF32 (10 bits of fraction); a device without it multiplies in fp32.
  *   rope: Hugging Face's half-split rotation of every query and key head: with j < D/2,
  *     out[j] = x[j] cos[t,j] - x[j+D/2] sin[t,j];  out[j+D/2] = x[j+D/2] cos[t,j] + x[j] sin[t,j];
  *     inverse: sin negated. Values are copied. Row layout of qkv: H query heads, K key heads, K value heads.
  *   attention: softmax(q k^T scale) v per head and sequence, query head h reads key head h / (H / K); causal: only
  *     keys at or before the query. logsumexp is natural, of the scaled scores. No T x T tensor is ever written.
+ *     Between its two products attention may round probabilities, and attention_backward their gradients, to A.
  *   gelu: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).  swiglu: gate / (1 + exp(-gate)) * up; row = gate | up.
- *   cross_entropy: loss = logsumexp(logits) - logits[target]; dlogits = (softmax - onehot) * scalars[GRADIENT_SCALE];
- *     a target below 0 is not counted: loss 0, gradient 0.
+ *   cross_entropy: loss = logsumexp(logits) - logits[target]; dlogits = (softmax - onehot) * scalars[GRADIENT_SCALE]
+ *     times loss_scale[LOSS_SCALE] where there is one; a target below 0 is not counted: loss 0, gradient 0.
+ *   cast: out = x, rounded to nearest even; what is beyond fp16's largest number becomes infinity. out never shares
+ *     bytes with x.
+ *   reduce_scatter, all_reduce: sums in fp32, rounded when they are stored.
  *   granule_norm: fp64 sum of squares of each granule, over the segments only (never padding).
  *   step_result, adamw: see engine/device/update.h.
  */
@@ -87,6 +103,7 @@ typedef enum operation_kind {
     OPERATION_CROSS_ENTROPY,
     OPERATION_ADD,
     OPERATION_FILL,
+    OPERATION_CAST,
     OPERATION_SUM,
     OPERATION_GRANULE_NORM,
     OPERATION_STEP_RESULT,
@@ -138,6 +155,7 @@ typedef enum rank_group { GROUP_SHARD, GROUP_REPLICA, GROUP_WORLD } rank_group;
 /* Everything about an operation that is not an operand. Only the fields of its kind are read. */
 typedef struct attributes {
     bool transpose_a, transpose_b;       /* matmul */
+    bool tf32;                           /* matmul */
     norm_type norm;                      /* norm, norm_backward */
     double epsilon;                      /* norm, norm_backward; adamw */
     int64_t sequence;                    /* T: embedding, position_backward, rope, attention (and backward) */
@@ -151,9 +169,11 @@ typedef struct attributes {
     int64_t granule;                /* granule_norm: elements of a granule */
     const granule_columns *columns; /* step_result: one per unit, in flat order */
     int64_t column_count;
-    int64_t group_size;                           /* step_result: rows that hold one copy of the whole model */
-    int64_t loss_column, passes;                  /* step_result: column of the first of `passes` loss sums */
-    double clip;                                  /* step_result: 0 is off */
+    int64_t group_size;          /* step_result: rows that hold one copy of the whole model */
+    int64_t loss_column, passes; /* step_result: column of the first of `passes` loss sums */
+    double clip;                 /* step_result: 0 is off */
+    int64_t loss_scale_interval; /* step_result: good steps in a row after which the loss scale doubles; 0: it never
+                                    changes */
     double beta_first, beta_second, weight_decay; /* adamw */
     host_buffer host;                             /* copy_in, copy_out */
     int64_t host_offset;                          /* bytes into the host buffer */
@@ -163,8 +183,8 @@ typedef struct attributes {
 } attributes;
 
 /* A tensor as a kernel sees it. Absent: data == NULL. One-dimensional tensors have shape {n, 1, 1}; unused trailing
- * dimensions are 1. data is aligned to at least 64 bytes unless the tensor is a view into a larger one, when it is
- * aligned to its element. */
+ * dimensions are 1. data is aligned to 256 bytes in a program, unless it is a view of some rows of a larger tensor; a
+ * kernel of the CPU works with data that is aligned to its element. */
 typedef struct operand {
     void *data;
     dtype type;
@@ -186,12 +206,17 @@ typedef struct operation_signature {
     const char *name;
     const char *inputs[OPERATION_INPUTS]; /* names; NULL: no such operand */
     const char *outputs[OPERATION_OUTPUTS];
-    uint32_t optional_inputs, optional_outputs; /* bit i set: may be absent */
-    uint32_t accumulates;                       /* bit o set: out[o] may be accumulated into */
-    int8_t shares[OPERATION_OUTPUTS];           /* input whose bytes out[o] may take; -1: none */
+    char input_types[OPERATION_INPUTS + 1], output_types[OPERATION_OUTPUTS + 1]; /* a letter per operand, see above */
+    uint32_t optional_inputs, optional_outputs;                                  /* bit i set: may be absent */
+    uint32_t accumulates;             /* bit o set: out[o] may be accumulated into */
+    int8_t shares[OPERATION_OUTPUTS]; /* input whose bytes out[o] may take; -1: none */
 } operation_signature;
 
 const operation_signature *operation_signature_of(operation_kind kind);
+
+/* The first operand whose type the kind does not accept beside the others: the place of an input, OPERATION_INPUTS +
+ * that of an output; -1: all fit. */
+int operation_wrong_type(const launch *l);
 
 static inline bool operation_is_collective(operation_kind kind) {
     return kind == OPERATION_ALL_GATHER || kind == OPERATION_REDUCE_SCATTER || kind == OPERATION_ALL_REDUCE;

@@ -1,6 +1,7 @@
 #include "support/launches.h"
 
 #include "engine/checked.h"
+#include "engine/device/half.h"
 #include "engine/rng.h"
 
 #include <setjmp.h>
@@ -34,6 +35,10 @@ double operand_get(const operand *o, int64_t index) {
         return ((const double *)o->data)[index];
     case DTYPE_I32:
         return ((const int32_t *)o->data)[index];
+    case DTYPE_BF16:
+        return (double)float_from_bf16(((const uint16_t *)o->data)[index]);
+    case DTYPE_F16:
+        return (double)float_from_f16(((const uint16_t *)o->data)[index]);
     default:
         return (double)((const float *)o->data)[index];
     }
@@ -46,6 +51,12 @@ void operand_set(operand *o, int64_t index, double value) {
         break;
     case DTYPE_I32:
         ((int32_t *)o->data)[index] = (int32_t)value;
+        break;
+    case DTYPE_BF16:
+        ((uint16_t *)o->data)[index] = bf16_from_float((float)value);
+        break;
+    case DTYPE_F16:
+        ((uint16_t *)o->data)[index] = f16_from_float((float)value);
         break;
     default:
         ((float *)o->data)[index] = (float)value;

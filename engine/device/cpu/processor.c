@@ -2,12 +2,21 @@
 
 #include <stdio.h>
 #include <string.h>
+#ifdef KERNEL_X86
+#include <cpuid.h>
+#endif
 
 #ifdef KERNEL_X86
 static const cpu_kernel_table *const tables[] = {&kernels_avx512, &kernels_avx2, &kernels_baseline};
 
+/* Conversions of fp16, which not every compiler's __builtin_cpu_supports knows. */
+static bool has_f16c(void) {
+    unsigned a, b, c = 0, d;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
 static bool has_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 static bool has_avx512(void) {

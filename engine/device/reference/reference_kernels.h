@@ -37,6 +37,7 @@ void reference_launch_real(const launch *l) {
         [OPERATION_CROSS_ENTROPY] = cross_entropy,
         [OPERATION_ADD] = add,
         [OPERATION_FILL] = fill,
+        [OPERATION_CAST] = cast,
         [OPERATION_SUM] = sum,
         [OPERATION_GRANULE_NORM] = granule_norm,
         [OPERATION_STEP_RESULT] = step_result,

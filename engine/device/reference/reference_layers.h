@@ -196,7 +196,8 @@ static void swiglu_backward(const launch *l) {
 static void cross_entropy(const launch *l) {
     const real *logits = l->in[0].data;
     const int32_t *targets = l->in[1].data;
-    const double *scalars = l->in[2].data;
+    const double *scalars = l->in[2].data, *loss_scale = l->in[3].data;
+    const double scale = scalars[SCALAR_GRADIENT_SCALE] * (loss_scale != NULL ? loss_scale[LOSS_SCALE] : 1);
     real *loss = l->out[0].data, *dlogits = l->out[1].data;
     int64_t rows = l->in[0].shape[0], vocabulary = l->in[0].shape[1];
     for (int64_t i = 0; i < rows; i++, logits += vocabulary) {
@@ -210,7 +211,7 @@ static void cross_entropy(const launch *l) {
         loss[i] = (real)(counted ? logsumexp - (double)logits[targets[i]] : 0);
         for (int64_t v = 0; v < vocabulary && dlogits != NULL; v++) {
             double d = exp((double)logits[v] - logsumexp) - (v == targets[i] ? 1 : 0);
-            dlogits[i * vocabulary + v] = (real)(counted ? d * scalars[SCALAR_GRADIENT_SCALE] : 0);
+            dlogits[i * vocabulary + v] = (real)(counted ? d * scale : 0);
         }
     }
 }
@@ -226,6 +227,14 @@ static void fill(const launch *l) {
     real *out = l->out[0].data;
     for (int64_t i = 0; i < operand_count(&l->out[0]); i++)
         out[i] = (real)l->attributes.value;
+}
+
+/* A real is what 16-bit numbers are widened to; rounding to them is engine/device/half.h. */
+static void cast(const launch *l) {
+    const real *x = l->in[0].data;
+    real *out = l->out[0].data;
+    for (int64_t i = 0; i < operand_count(&l->out[0]); i++)
+        out[i] = x[i];
 }
 
 static void sum(const launch *l) {

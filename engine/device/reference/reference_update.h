@@ -11,10 +11,23 @@ static void granule_norm(const launch *l) {
             squares[i / a->granule] += (double)gradient[i] * (double)gradient[i];
 }
 
+/* The loss scale that the next step will use. */
+static void adjust_loss_scale(const attributes *a, bool bad, bool overflow, double *loss_scale) {
+    if (a->loss_scale_interval == 0)
+        return;
+    if (overflow)
+        loss_scale[LOSS_SCALE] = fmax(1, loss_scale[LOSS_SCALE] / 2);
+    loss_scale[LOSS_SCALE_GOOD_STEPS] = bad ? 0 : loss_scale[LOSS_SCALE_GOOD_STEPS] + 1;
+    if (loss_scale[LOSS_SCALE_GOOD_STEPS] >= (double)a->loss_scale_interval) {
+        loss_scale[LOSS_SCALE] *= 2;
+        loss_scale[LOSS_SCALE_GOOD_STEPS] = 0;
+    }
+}
+
 static void step_result(const launch *l) {
     const attributes *a = &l->attributes;
     const double *contributions = l->in[0].data, *scalars = l->in[1].data;
-    double *result = l->out[0].data, *update_count = l->out[1].data;
+    double *result = l->out[0].data, *update_count = l->out[1].data, *loss_scale = l->out[2].data;
     int64_t ranks = l->in[0].shape[0], width = l->in[0].shape[1];
     double loss = 0, squares = 0, bad_unit = -1;
     for (int64_t m = 0; m < a->passes * ranks; m++)
@@ -31,14 +44,19 @@ static void step_result(const launch *l) {
             bad_unit = (double)u;
     }
     loss *= scalars[SCALAR_GRADIENT_SCALE];
-    double norm_of_all = sqrt(squares), clip = a->clip / (norm_of_all + 1e-6);
+    double scale = loss_scale != NULL ? loss_scale[LOSS_SCALE] : 1;
+    double norm_of_all = sqrt(squares) / scale, clip = a->clip / (norm_of_all + 1e-6);
     bool bad = !isfinite(loss) || !isfinite(norm_of_all);
+    bool overflow = bad && isfinite(loss) && a->loss_scale_interval > 0 && scale > 1;
     result[RESULT_LOSS] = loss;
     result[RESULT_NORM] = norm_of_all;
-    result[RESULT_CLIP] = a->clip > 0 && clip < 1 ? clip : 1;
+    result[RESULT_CLIP] = (a->clip > 0 && clip < 1 ? clip : 1) / scale;
     result[RESULT_BAD] = bad ? 1 : 0;
     result[RESULT_BAD_UNIT] = bad_unit;
+    result[RESULT_OVERFLOW] = overflow ? 1 : 0;
+    result[RESULT_LOSS_SCALE] = scale;
     *update_count += bad ? 0 : 1;
+    adjust_loss_scale(a, bad, overflow, loss_scale);
 }
 
 static void adamw(const launch *l) {

@@ -3,6 +3,7 @@
 #include "engine/device/cpu/kernels/exports.h"
 #include "engine/device/cpu/kernels/tiles.h"
 #include "engine/device/cpu/kernels/vector_math.h"
+#include "engine/device/update.h"
 
 #include <float.h>
 
@@ -73,6 +74,12 @@ static void row_scale(const row_sum *sum, double scale, int64_t vocabulary, floa
     }
 }
 
+/* What a token's loss gradient starts with. */
+static double gradient_scale(const launch *l) {
+    const double *scalars = l->in[2].data, *loss_scale = l->in[3].data;
+    return scalars[SCALAR_GRADIENT_SCALE] * (loss_scale != NULL ? loss_scale[LOSS_SCALE] : 1);
+}
+
 static void cross_entropy_row(const launch *l, int64_t row) {
     int64_t vocabulary = l->in[0].shape[1];
     const float *logits = (const float *)l->in[0].data + row * vocabulary;
@@ -93,7 +100,7 @@ static void cross_entropy_row(const launch *l, int64_t row) {
     loss[row] = (float)(below + log(sum.total));
     if (dlogits == NULL)
         return;
-    double scale = ((const double *)l->in[2].data)[SCALAR_GRADIENT_SCALE];
+    double scale = gradient_scale(l);
     row_scale(&sum, scale, vocabulary, dlogits);
     dlogits[target] = (float)((exp(-below) / sum.total - 1) * scale);
 }

@@ -1,4 +1,4 @@
-/* add, fill. */
+/* add. */
 #include "engine/device/cpu/kernels/exports.h"
 #include "engine/device/cpu/kernels/tiles.h"
 #include "engine/device/cpu/kernels/vector_math.h"
@@ -17,17 +17,4 @@ static void add_tile(void *context, int64_t tile, int thread) {
 
 void KERNEL(add_run)(pool *p, const launch *l) {
     tiles_run(p, operand_count(&l->out[0]), TILE_ELEMENTS, add_tile, l);
-}
-
-static void fill_tile(void *context, int64_t tile, int thread) {
-    (void)thread;
-    const launch *l = context;
-    float *out = l->out[0].data, value = (float)l->attributes.value;
-    tile_range range = tile_range_of(tile, TILE_ELEMENTS, operand_count(&l->out[0]));
-    for (int64_t i = range.begin; i < range.end; i++)
-        out[i] = value;
-}
-
-void KERNEL(fill_run)(pool *p, const launch *l) {
-    tiles_run(p, operand_count(&l->out[0]), TILE_ELEMENTS, fill_tile, l);
 }

@@ -28,7 +28,9 @@ kernel_run KERNEL(gelu_run), KERNEL(gelu_backward_run), KERNEL(swiglu_run), KERN
 /* cross_entropy.c */
 kernel_run KERNEL(cross_entropy_run);
 /* elementwise.c */
-kernel_run KERNEL(add_run), KERNEL(fill_run);
+kernel_run KERNEL(add_run);
+/* cast.c */
+kernel_run KERNEL(cast_run), KERNEL(fill_run);
 /* sums.c */
 kernel_run KERNEL(sum_run), KERNEL(granule_norm_run), KERNEL(step_result_run);
 /* adamw.c */

@@ -64,34 +64,58 @@ static double sum_of_losses(const attributes *a, const double *contributions, in
     return total;
 }
 
+/* The loss scale that the next step will use. */
+static void adjust_loss_scale(const attributes *a, bool bad, bool overflow, double *loss_scale) {
+    if (a->loss_scale_interval == 0)
+        return;
+    double *scale = &loss_scale[LOSS_SCALE], *good_steps = &loss_scale[LOSS_SCALE_GOOD_STEPS];
+    if (overflow)
+        *scale = fmax(1, *scale / 2);
+    *good_steps = bad ? 0 : *good_steps + 1;
+    if (*good_steps >= (double)a->loss_scale_interval) {
+        *scale *= 2;
+        *good_steps = 0;
+    }
+}
+
+/* Sum over all units, and the first of them that is not finite (-1: none). */
+static double sum_of_units(const attributes *a, const double *contributions, int64_t width, int64_t *bad_unit) {
+    double squares = 0;
+    *bad_unit = -1;
+    for (int64_t u = 0; u < a->column_count; u++) {
+        const granule_columns *unit = &a->columns[u];
+        for (int64_t g = 0; g < unit->granules; g++) {
+            double square = contributions[g / unit->per_rank * width + unit->column + g % unit->per_rank];
+            squares += square;
+            if (!isfinite(square) && *bad_unit < 0)
+                *bad_unit = u;
+        }
+    }
+    return squares;
+}
+
 static void step_result_tile(void *context, int64_t tile, int thread) {
     (void)tile;
     (void)thread;
     const launch *l = context;
     const attributes *a = &l->attributes;
     const double *contributions = l->in[0].data, *scalars = l->in[1].data;
-    double *result = l->out[0].data, *update_count = l->out[1].data;
-    int64_t ranks = l->in[0].shape[0], width = l->in[0].shape[1];
-    double squares = 0;
-    int64_t bad_unit = -1;
-    for (int64_t u = 0; u < a->column_count; u++) {
-        const granule_columns *unit = &a->columns[u];
-        for (int64_t g = 0; g < unit->granules; g++) {
-            double square = contributions[g / unit->per_rank * width + unit->column + g % unit->per_rank];
-            squares += square;
-            if (!isfinite(square) && bad_unit < 0)
-                bad_unit = u;
-        }
-    }
+    double *result = l->out[0].data, *update_count = l->out[1].data, *loss_scale = l->out[2].data;
+    int64_t ranks = l->in[0].shape[0], width = l->in[0].shape[1], bad_unit;
     double loss = sum_of_losses(a, contributions, ranks, width) * scalars[SCALAR_GRADIENT_SCALE];
-    double norm = sqrt(squares);
+    double scale = loss_scale != NULL ? loss_scale[LOSS_SCALE] : 1;
+    double norm = sqrt(sum_of_units(a, contributions, width, &bad_unit)) / scale;
     bool bad = !isfinite(loss) || !isfinite(norm);
+    bool overflow = bad && isfinite(loss) && a->loss_scale_interval > 0 && scale > 1;
     result[RESULT_LOSS] = loss;
     result[RESULT_NORM] = norm;
-    result[RESULT_CLIP] = a->clip > 0 ? fmin(1, a->clip / (norm + 1e-6)) : 1;
+    result[RESULT_CLIP] = (a->clip > 0 ? fmin(1, a->clip / (norm + 1e-6)) : 1) / scale;
     result[RESULT_BAD] = bad;
     result[RESULT_BAD_UNIT] = (double)bad_unit;
+    result[RESULT_OVERFLOW] = overflow;
+    result[RESULT_LOSS_SCALE] = scale;
     *update_count += bad ? 0 : 1;
+    adjust_loss_scale(a, bad, overflow, loss_scale);
 }
 
 void KERNEL(step_result_run)(pool *p, const launch *l) {

@@ -21,6 +21,7 @@ const cpu_kernel_table KERNEL(kernels) = {
             [OPERATION_CROSS_ENTROPY] = {NULL, KERNEL(cross_entropy_run)},
             [OPERATION_ADD] = {NULL, KERNEL(add_run)},
             [OPERATION_FILL] = {NULL, KERNEL(fill_run)},
+            [OPERATION_CAST] = {NULL, KERNEL(cast_run)},
             [OPERATION_SUM] = {NULL, KERNEL(sum_run)},
             [OPERATION_GRANULE_NORM] = {NULL, KERNEL(granule_norm_run)},
             [OPERATION_STEP_RESULT] = {NULL, KERNEL(step_result_run)},
