@@ -69,6 +69,7 @@ static matmul_key key_of(const launch *l) {
     key.transpose_b = a->transpose_b;
     key.bias = l->in[2].data != NULL;
     key.accumulate = (l->accumulate & 1) != 0;
+    key.tf32 = a->tf32;
     return key;
 }
 
