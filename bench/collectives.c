@@ -34,7 +34,7 @@ static bool open_pair(world *w, device *d, const device_memory *m, int64_t eleme
                                 .output = whole,
                                 .name = "reduce_scatter"}};
     const collectives_settings settings = {.device = d, .arena = m, .transport = TRANSPORT_WINDOW, .timeout = 60};
-    return collectives_open(w, &settings, list, 2, c, e);
+    return collectives_host.open(w, &settings, list, 2, c, e);
 }
 
 /* Seconds of collective `which`, of this step's two. */
@@ -44,7 +44,7 @@ static double timed(world *w, collectives *c, int32_t which, error *e) {
         world_barrier(w);
         double begun = patience_clock();
         collectives_issue(c, i);
-        if (!collectives_complete(c, i, e))
+        if (!collectives_complete(c, i, 0, e))
             return 0;
         seconds = i == which ? patience_clock() - begun : seconds;
     }

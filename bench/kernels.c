@@ -247,7 +247,7 @@ static double copy_rate(device *d, clockid_t clock) {
     double best = 0;
     for (int i = 0; i < 5; i++) {
         const double start = seconds_of(clock);
-        pool_run(device_cpu_pool(d), TILES, copy_tile, &job);
+        pool_run(device_cpu.host_threads(d), TILES, copy_tile, &job);
         const double rate = 2.0 * (double)bytes / (seconds_of(clock) - start);
         best = rate > best ? rate : best;
     }

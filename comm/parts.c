@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SLICE_ELEMENTS = 16, SLOT_ALIGNMENT = 64, WORKSPACE_ALIGNMENT = 256 };
+enum { SLICE_ELEMENTS = 16, SLOT_ALIGNMENT = 64 };
 
 int64_t part_start(const collective *o, int member) {
     if (o->kind != OPERATION_ALL_REDUCE)
@@ -29,17 +29,6 @@ int64_t slot_bytes(const collective *o) {
 
 bool is_near(const world *w, transport how, int rank) {
     return rank == w->rank || (how != TRANSPORT_MESSAGES && w->node_of[rank] == w->node);
-}
-
-int64_t collectives_workspace(const world *w, const collective *list, int32_t count, transport how) {
-    int64_t bytes = 0;
-    for (int32_t i = 0; i < count; i++) {
-        int64_t far = 0;
-        for (int k = 0; sums(&list[i]) && k < list[i].group_size; k++)
-            far += !is_near(w, how, rank_of(&list[i], k));
-        bytes = maximum(bytes, must_multiply(far, slot_bytes(&list[i])));
-    }
-    return round_up(bytes, WORKSPACE_ALIGNMENT);
 }
 
 static void check_one(const world *w, const collective *o, int64_t arena_bytes) {

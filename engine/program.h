@@ -29,8 +29,6 @@
 typedef int32_t tensor_id;
 enum { NO_TENSOR = -1, NO_UNIT = -1, NO_CHUNK = -1, NO_OPERATION = -1 };
 
-typedef enum stream { STREAM_COMPUTE, STREAM_GATHER, STREAM_REDUCE, STREAM_COPY, STREAM_COUNT } stream;
-
 typedef enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE, PHASE_COUNT } phase;
 
 /* What a tensor is for; the memory table has one line per role. */

@@ -29,26 +29,6 @@ static char *collective_name(const program *p, const operation *o) {
     return memory_format("%s of %s, %s of pass %d", verb, what, phase_name(o->phase), o->pass);
 }
 
-static void choose_group(collective *c, rank_group group, const mesh *m) {
-    switch (group) {
-    case GROUP_SHARD:
-        c->group_first = m->rank / m->group_size * m->group_size;
-        c->group_stride = 1;
-        c->group_size = m->group_size;
-        return;
-    case GROUP_REPLICA:
-        c->group_first = m->rank % m->group_size;
-        c->group_stride = m->group_size;
-        c->group_size = m->ranks / m->group_size;
-        return;
-    case GROUP_WORLD:
-        c->group_first = 0;
-        c->group_stride = 1;
-        c->group_size = m->ranks;
-        return;
-    }
-}
-
 /* The program's collectives in launch order; names may be NULL. Freed by the caller. */
 static collective *list_collectives(const program *p, const mesh *m, char **names, int32_t *count) {
     collective *list = memory_allocate((size_t)p->operation_count, sizeof *list);
@@ -59,9 +39,13 @@ static collective *list_collectives(const program *p, const mesh *m, char **name
             continue;
         const tensor *in = &p->tensors[o->in[0]], *out = &p->tensors[o->out[0]];
         const tensor *part = o->kind == OPERATION_REDUCE_SCATTER ? out : in;
+        const mesh_group group = mesh_group_of(m, o->attributes.group);
         collective *c = &list[*count];
         *c = (collective){.kind = o->kind,
                           .stream = (int)o->stream,
+                          .group_first = group.first,
+                          .group_stride = group.stride,
+                          .group_size = group.size,
                           .type = in->type,
                           .count = part->bytes / dtype_bytes(part->type),
                           .input = in->address,
@@ -69,16 +53,19 @@ static collective *list_collectives(const program *p, const mesh *m, char **name
                           .odd = (int)o->attributes.odd,
                           .accumulate = o->accumulate != 0,
                           .name = names == NULL ? "" : names[*count]};
-        choose_group(c, o->attributes.group, m);
         ++*count;
     }
     return list;
 }
 
-int64_t run_workspace(const program *p, const world *w, const run_settings *settings) {
+static const collective_backend *backend_of(const device *d) {
+    return d->collectives != NULL ? d->collectives : &collectives_host;
+}
+
+int64_t run_workspace(const program *p, const world *w, const device *d, const run_settings *settings) {
     int32_t count = 0;
     collective *list = list_collectives(p, &settings->mesh, NULL, &count);
-    const int64_t bytes = collectives_workspace(w, list, count, settings->transport);
+    const int64_t bytes = backend_of(d)->workspace(w, list, count, settings->transport);
     free(list);
     return bytes;
 }
@@ -112,7 +99,7 @@ static bool is_copy(operation_kind kind) {
     return kind == OPERATION_COPY_IN || kind == OPERATION_COPY_OUT;
 }
 
-static void make_host_buffers(run *r) {
+static bool make_host_buffers(run *r, error *e) {
     for (int32_t i = 0; i < r->p->operation_count; i++) {
         const operation *o = &r->p->operations[i];
         if (!is_copy(o->kind))
@@ -122,8 +109,9 @@ static void make_host_buffers(run *r) {
         *bytes = end > *bytes ? end : *bytes;
     }
     for (int b = 0; b < HOST_BUFFER_COUNT; b++)
-        if (r->host_bytes[b] > 0)
-            r->host[b] = memory_allocate(r->host_bytes[b], 1);
+        if (r->host_bytes[b] > 0 && !r->d->functions->allocate_host(r->d, r->host_bytes[b], &r->host[b], e))
+            return false;
+    return true;
 }
 
 static void make_launches(run *r) {
@@ -136,6 +124,23 @@ static void make_launches(run *r) {
     }
 }
 
+/* Stamps of a timed step: its beginning, then two per operation. */
+static int32_t stamp_before(int32_t operation) {
+    return 1 + 2 * operation;
+}
+static int32_t stamp_behind(int32_t operation) {
+    return 2 + 2 * operation;
+}
+enum { STAMP_BEGINNING = 0 };
+
+static bool prepare_device(run *r, bool timed, error *e) {
+    const int32_t count = r->p->operation_count;
+    if (!make_host_buffers(r, e) || !r->d->functions->reserve(r->d, count, timed ? stamp_before(count) : 0, e))
+        return false;
+    make_launches(r);
+    return true;
+}
+
 bool run_create(const program *p, world *w, device *d, const device_memory *arena, const run_settings *settings,
                 run **created, error *e) {
     run *r = memory_allocate(1, sizeof *r);
@@ -144,18 +149,19 @@ bool run_create(const program *p, world *w, device *d, const device_memory *aren
     find_awaited(r);
     if (settings->order_seed != 0)
         r->order = order_pick(p, settings->order_seed);
-    make_host_buffers(r);
-    make_launches(r);
-    int32_t count = 0;
-    collective *list = list_collectives(p, &settings->mesh, r->names, &count);
-    const collectives_settings how = {.device = d,
-                                      .arena = arena,
-                                      .workspace = p->arena_bytes,
-                                      .transport = settings->transport,
-                                      .timeout = settings->timeout_seconds};
-    const bool opened = collectives_open(w, &how, list, count, &r->comm, e);
-    free(list);
-    if (!opened) {
+    prepare_device(r, settings->timed, e);
+    if (world_agree(w, e)) {
+        int32_t count = 0;
+        collective *list = list_collectives(p, &settings->mesh, r->names, &count);
+        const collectives_settings how = {.device = d,
+                                          .arena = arena,
+                                          .workspace = p->arena_bytes,
+                                          .transport = settings->transport,
+                                          .timeout = settings->timeout_seconds};
+        backend_of(d)->open(w, &how, list, count, &r->comm, e);
+        free(list);
+    }
+    if (e->code != 0) {
         run_destroy(r);
         return false;
     }
@@ -169,7 +175,8 @@ void run_destroy(run *r) {
     if (r->comm != NULL)
         collectives_close(r->comm);
     for (int b = 0; b < HOST_BUFFER_COUNT; b++)
-        free(r->host[b]);
+        if (r->host[b] != NULL)
+            r->d->functions->release_host(r->d, r->host[b]);
     for (int32_t i = 0; i < r->name_count; i++)
         free(r->names[i]);
     free(r->names);
@@ -185,7 +192,7 @@ void run_destroy(run *r) {
 /* Makes operation `o` start after operation `other`. */
 static bool wait_for(run *r, const operation *o, int32_t other, error *e) {
     if (r->collective[other] >= 0)
-        return collectives_complete(r->comm, r->collective[other], e);
+        return collectives_complete(r->comm, r->collective[other], (int)o->stream, e);
     r->d->functions->wait(r->d, (int)o->stream, other);
     return true;
 }
@@ -194,7 +201,8 @@ static bool await_needed(run *r, const operation *o, error *e) {
     for (int s = 0; s < STREAM_COUNT; s++) {
         if (o->wait[s] != NO_OPERATION && !wait_for(r, o, o->wait[s], e))
             return false;
-        if (o->release[s] != NO_OPERATION && !collectives_release(r->comm, r->collective[o->release[s]], e))
+        if (o->release[s] != NO_OPERATION &&
+            !collectives_release(r->comm, r->collective[o->release[s]], (int)o->stream, e))
             return false;
     }
     return true;
@@ -219,49 +227,104 @@ static bool execute(run *r, int32_t i, error *e) {
     return true;
 }
 
-static bool execute_timed(run *r, int32_t i, operation_times *times, error *e) {
-    times->reached = patience_clock();
-    if (!await_needed(r, &r->p->operations[i], e))
-        return false;
-    const double moved = collectives_spent(r->comm, false).moving;
-    times->started = patience_clock();
-    start(r, i);
-    times->ended = patience_clock();
-    collectives_poll(r->comm);
-    times->moving = collectives_spent(r->comm, false).moving - moved;
-    return true;
+static bool finish(run *r, error *e) {
+    return collectives_finish(r->comm, e) && r->d->functions->synchronize(r->d, e);
 }
 
-static bool finish(run *r, error *e) {
-    if (!collectives_finish(r->comm, e))
-        return false;
-    r->d->functions->synchronize(r->d);
-    return true;
+/* What the list's place `i` executes. */
+static int32_t listed(const run *r, int32_t i) {
+    return r->order == NULL ? i : r->order[i];
 }
 
 bool run_step(run *r, error *e) {
     for (int32_t i = 0; i < r->p->operation_count; i++)
-        if (!execute(r, r->order == NULL ? i : r->order[i], e))
+        if (!execute(r, listed(r, i), e))
             return false;
     return finish(r, e);
 }
 
-bool run_step_timed(run *r, step_times *times, error *e) {
+/* ---- timed, by the host's clock: of a device that works at once ---- */
+
+static double moving(run *r) {
+    return r->comm->backend->spent(r->comm, false).moving;
+}
+
+static bool execute_clocked(run *r, int32_t i, operation_times *times, error *e) {
+    times->reached = patience_clock();
+    if (!await_needed(r, &r->p->operations[i], e))
+        return false;
+    const double moved = moving(r);
     times->started = patience_clock();
-    for (int32_t i = 0; i < r->p->operation_count; i++) {
-        const int32_t next = r->order == NULL ? i : r->order[i];
-        if (!execute_timed(r, next, &times->operations[next], e))
+    start(r, i);
+    times->ended = patience_clock();
+    collectives_poll(r->comm);
+    times->moving = moving(r) - moved;
+    return true;
+}
+
+static bool run_clocked(run *r, step_times *times, error *e) {
+    for (int32_t i = 0; i < r->p->operation_count; i++)
+        if (!execute_clocked(r, listed(r, i), &times->operations[listed(r, i)], e))
             return false;
-    }
     times->drained = patience_clock();
     if (!finish(r, e))
         return false;
     times->ended = patience_clock();
     for (int32_t i = 0; i < r->p->operation_count; i++)
         if (r->collective[i] >= 0)
-            times->operations[i].completed = collectives_done_at(r->comm, r->collective[i]);
+            times->operations[i].completed = r->comm->backend->done_at(r->comm, r->collective[i]);
     return true;
 }
+
+/* ---- timed, by the device's stamps: of a device that queues ---- */
+
+static bool execute_stamped(run *r, int32_t i, error *e) {
+    const operation *o = &r->p->operations[i];
+    if (!await_needed(r, o, e))
+        return false;
+    r->d->functions->stamp(r->d, (int)o->stream, stamp_before(i));
+    start(r, i);
+    r->d->functions->stamp(r->d, (int)o->stream, stamp_behind(i));
+    collectives_poll(r->comm);
+    return true;
+}
+
+/* Streams run side by side: only what the compute stream waits for keeps the rank waiting. */
+static void read_stamps(run *r, step_times *times) {
+    double computed = times->started;
+    times->drained = times->started;
+    for (int32_t i = 0; i < r->p->operation_count; i++) {
+        const stream on = r->p->operations[i].stream;
+        operation_times *at = &times->operations[i];
+        *at = (operation_times){
+            .started = times->started + r->d->functions->elapsed(r->d, STAMP_BEGINNING, stamp_before(i)),
+            .ended = times->started + r->d->functions->elapsed(r->d, STAMP_BEGINNING, stamp_behind(i))};
+        at->reached = on == STREAM_COMPUTE ? computed : at->started;
+        at->completed = at->ended;
+        computed = on == STREAM_COMPUTE ? at->ended : computed;
+        if (r->collective[i] < 0 && at->ended > times->drained)
+            times->drained = at->ended;
+    }
+}
+
+static bool run_stamped(run *r, step_times *times, error *e) {
+    r->d->functions->stamp(r->d, STREAM_COMPUTE, STAMP_BEGINNING);
+    for (int32_t i = 0; i < r->p->operation_count; i++)
+        if (!execute_stamped(r, listed(r, i), e))
+            return false;
+    if (!finish(r, e))
+        return false;
+    times->ended = patience_clock();
+    read_stamps(r, times);
+    return true;
+}
+
+bool run_step_timed(run *r, step_times *times, error *e) {
+    times->started = patience_clock();
+    return r->d->functions->queues ? run_stamped(r, times, e) : run_clocked(r, times, e);
+}
+
+/* ---- the host's side ---- */
 
 void *run_host(run *r, host_buffer which, size_t *bytes) {
     *bytes = r->host_bytes[which];
@@ -282,10 +345,14 @@ void run_read(run *r, tensor_id t, int64_t offset, void *host, int64_t bytes) {
     r->d->functions->read(r->d, host, address(r, t, offset, bytes), (size_t)bytes);
 }
 
+bool run_settle(run *r, error *e) {
+    return r->d->functions->synchronize(r->d, e);
+}
+
 void run_fail(run *r, const error *e) {
     collectives_fail(r->comm, e);
 }
 
 collectives_times run_communication(run *r) {
-    return collectives_spent(r->comm, true);
+    return r->comm->backend->spent(r->comm, true);
 }

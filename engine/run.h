@@ -5,12 +5,8 @@
 #define FSDP_ENGINE_RUN_H
 
 #include "comm/collectives.h"
+#include "comm/mesh.h"
 #include "engine/program.h"
-
-/* How the ranks are grouped. A shard group is ranks kG .. kG + G-1. */
-typedef struct mesh {
-    int rank, ranks, group_size;
-} mesh;
 
 typedef struct run run;
 
@@ -19,10 +15,11 @@ typedef struct run_settings {
     transport transport;
     double timeout_seconds; /* for one collective */
     uint64_t order_seed;    /* 0: in the order of the list; else one that streams and waits allow (engine/order.h) */
+    bool timed;             /* run_step_timed will be called */
 } run_settings;
 
 /* Bytes of workspace inside the arena, behind p->arena_bytes, that the program's collectives need. */
-int64_t run_workspace(const program *p, const world *w, const run_settings *settings);
+int64_t run_workspace(const program *p, const world *w, const device *d, const run_settings *settings);
 
 /* Prepares a placed program with derived waits. The program, the device and the arena belong to the caller and outlive
  * the run; several runs may share an arena (training and validation). Collective over the world. */
@@ -34,7 +31,7 @@ void run_destroy(run *r);
  * before run_step, read after it. */
 void *run_host(run *r, host_buffer which, size_t *bytes);
 
-/* One step. False: a collective failed (a peer is gone, late, or has failed itself). */
+/* One step. False: a collective failed (a peer is gone, late, or has failed itself), or the device did. */
 bool run_step(run *r, error *e);
 
 /* When an operation ran, in seconds of the monotonic clock (comm/patience.h). */
@@ -53,13 +50,16 @@ typedef struct step_times {
     operation_times *operations; /* [operations of the program] */
 } step_times;
 
-/* run_step, measured. The times belong to the caller. They are the host's: an operation of a device without asynchrony
- * ran between its `started` and `ended`. */
+/* run_step, measured. The times belong to the caller. Of a device that queues they come from its stamps, else from the
+ * host's clock. */
 bool run_step_timed(run *r, step_times *times, error *e);
 
-/* For start-up and saving: host copies of a whole tensor or a run of its bytes. */
+/* For start-up and saving: host copies of a whole tensor or a run of its bytes. What goes wrong shows in run_settle. */
 void run_write(run *r, tensor_id t, int64_t offset, const void *host, int64_t bytes);
 void run_read(run *r, tensor_id t, int64_t offset, void *host, int64_t bytes);
+
+/* Whether the device has done all that it was asked to. */
+bool run_settle(run *r, error *e);
 
 /* Fails on behalf of this rank: the others' waits return. */
 void run_fail(run *r, const error *e);

@@ -56,7 +56,7 @@ step_shares trace_shares(const trace *t, int64_t step) {
         shares.exposed += at->moving;
         if (awaited_collective(t->p, o) != NO_OPERATION)
             shares.exposed += at->started - at->reached;
-        if (!operation_is_collective(o->kind))
+        if (o->stream == STREAM_COMPUTE)
             shares.compute += at->ended - at->started;
     }
     shares.idle = times->ended - times->started - shares.compute - shares.exposed;

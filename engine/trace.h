@@ -28,7 +28,8 @@ void trace_destroy(trace *t);
 /* Where run_step_timed puts the times of this step; NULL: the step is not traced. */
 step_times *trace_step(trace *t, int64_t step);
 
-/* Where the seconds of a step went: operations; waiting for collectives and moving their parts; neither. */
+/* Where the seconds of a step went: operations of the compute stream; waiting for collectives and moving their parts;
+ * neither. */
 typedef struct step_shares {
     double compute, exposed, idle;
 } step_shares;

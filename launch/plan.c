@@ -53,18 +53,18 @@ static step *validation_step(const ingredients *of) {
 
 /* Where a program's own tensors end and its collectives' workspace begins is its own affair: the arena holds the
  * largest. */
-static int64_t arena_of(const plan *p, const config *c, const step *s, const world *w) {
+static int64_t arena_of(const plan *p, const config *c, const step *s, const world *w, const device *d) {
     if (s == NULL)
         return 0;
     const run_settings settings = plan_run_settings(p, c);
-    return s->program->arena_bytes + run_workspace(s->program, w, &settings);
+    return s->program->arena_bytes + run_workspace(s->program, w, d, &settings);
 }
 
 /* ---- recompute = memory ---- */
 
 static int64_t bytes_at(const ingredients *of, int32_t level) {
     step *s = training_step(of, level);
-    const int64_t bytes = arena_of(of->plan, of->config, s, of->world);
+    const int64_t bytes = arena_of(of->plan, of->config, s, of->world, of->device);
     step_destroy(s);
     return bytes;
 }
@@ -166,7 +166,7 @@ bool plan_create(const config *c, const model_shape *shape, const world *w, devi
         p->validation = validation_step(&of);
     program_destroy(forward);
     good = good && is_safe(p->train, e) && is_safe(p->validation, e);
-    p->arena_bytes = maximum(arena_of(p, c, p->train, w), arena_of(p, c, p->validation, w));
+    p->arena_bytes = maximum(arena_of(p, c, p->train, w, d), arena_of(p, c, p->validation, w, d));
     check(p->train == NULL || p->validation == NULL ||
               p->train->program->persistent_bytes == p->validation->program->persistent_bytes,
           "training and validation disagree on persistent tensors");
@@ -189,6 +189,8 @@ void plan_destroy(plan *p) {
 }
 
 run_settings plan_run_settings(const plan *p, const config *c) {
-    return (run_settings){
-        .mesh = p->mesh, .transport = (transport)c->shard.transport, .timeout_seconds = c->shard.timeout};
+    return (run_settings){.mesh = p->mesh,
+                          .transport = (transport)c->shard.transport,
+                          .timeout_seconds = c->shard.timeout,
+                          .timed = c->output.trace == CONFIG_YES};
 }

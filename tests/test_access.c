@@ -47,7 +47,7 @@ static void run_alone(const program *p, device *d, const operation *o, arena *a)
     memcpy(a->before, a->alone, (size_t)a->size);
     launch l = program_launch(p, o, a->alone);
     d->functions->launch(d, (int)o->stream, &l);
-    d->functions->synchronize(d);
+    assert_true(d->functions->synchronize(d, &(error){0}));
     for (int k = 0; k < OPERATION_OUTPUTS; k++) {
         if (o->out[k] == NO_TENSOR)
             continue;
@@ -111,7 +111,7 @@ static void check_program(const small_program *which) {
         memcpy(a.before, a.bytes, (size_t)a.size);
         launch l = program_launch(p, o, a.bytes);
         d->functions->launch(d, (int)o->stream, &l);
-        d->functions->synchronize(d);
+        assert_true(d->functions->synchronize(d, &(error){0}));
         run_alone(p, d, o, &a);
     }
     free(a.bytes);

@@ -173,10 +173,10 @@ static bool meet_failure(world *w, double timeout, bool (*last)(world *w, gather
     bool fine = gathers_open(w, TRANSPORT_AUTO, 4, 100, timeout, &g, e);
     collectives_issue(g.collectives, 0);
     if (fine && w->rank == w->size - 1) {
-        fine = collectives_complete(g.collectives, 0, e) && last(w, &g, e);
+        fine = collectives_complete(g.collectives, 0, 0, e) && last(w, &g, e);
     } else if (fine) {
         collectives_issue(g.collectives, 1);
-        fine = collectives_complete(g.collectives, 1, e);
+        fine = collectives_complete(g.collectives, 1, 0, e);
     }
     bool agreed = world_agree(w, e);
     gathers_close(&g);
@@ -187,7 +187,7 @@ static bool never_issues(world *w, gathers *g, error *e) {
     (void)w;
     usleep(1500000); /* longer than the time-out */
     collectives_issue(g->collectives, 1);
-    return collectives_complete(g->collectives, 1, e);
+    return collectives_complete(g->collectives, 1, 0, e);
 }
 
 static bool late_rank(world *w, error *e) {

@@ -109,7 +109,7 @@ static void the_device_says_what_it_is(void **state) {
     assert_string_equal(device_cpu.describe(one), expected);
     snprintf(expected, sizeof expected, "%s, %s, 3 threads", processor, best->isa);
     assert_string_equal(device_cpu.describe(three), expected);
-    assert_int_equal(pool_threads(device_cpu_pool(three)), 3);
+    assert_int_equal(pool_threads(device_cpu.host_threads(three)), 3);
     device_cpu.close(one);
     device_cpu.close(three);
 }

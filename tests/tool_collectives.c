@@ -32,13 +32,13 @@ static bool meet_failure(world *w, const char *how, transport t, error *e) {
     gathers g;
     if (gathers_open(w, t, 4, PARTS, strcmp(how, "stuck") == 0 ? 1 : 600, &g, e)) {
         collectives_issue(g.collectives, 0);
-        bool fine = collectives_complete(g.collectives, 0, e);
+        bool fine = collectives_complete(g.collectives, 0, 0, e);
         if (fine && w->rank == w->size - 1) {
             usleep(300000);
             last_rank(how, w, &g, e);
         } else if (fine) {
             collectives_issue(g.collectives, 1);
-            collectives_complete(g.collectives, 1, e);
+            collectives_complete(g.collectives, 1, 0, e);
         }
     }
     return world_agree(w, e);

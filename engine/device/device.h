@@ -2,9 +2,12 @@
  * above this line is the same for both.
  *
  * Work is queued on numbered streams and runs asynchronously in the order of its stream; the host never touches device
- * memory: it goes through copy_in and copy_out of pinned host memory. Nothing is allocated after start-up: the caller
- * asks for each operation's workspace beforehand and passes it in the launch. A device without asynchrony (the CPU)
- * executes at once, and its events are no-ops. */
+ * memory: it goes through copy_in and copy_out of the device's host memory. Nothing is allocated after start-up: the
+ * caller asks for each operation's workspace beforehand and passes it in the launch, and says how many events it uses.
+ * A device without asynchrony (the CPU) executes at once, and its events are no-ops.
+ *
+ * What goes wrong while work is queued or executed shows at the next synchronize: the first failure is kept, what is
+ * queued behind it does nothing. */
 #ifndef FSDP_ENGINE_DEVICE_DEVICE_H
 #define FSDP_ENGINE_DEVICE_DEVICE_H
 
@@ -12,6 +15,10 @@
 #include "engine/error.h"
 
 typedef struct device device;
+typedef struct pool pool; /* engine/device/cpu/pool.h */
+
+/* The streams of a step. Collectives have their own, which go before others where a device knows priorities. */
+typedef enum stream { STREAM_COMPUTE, STREAM_GATHER, STREAM_REDUCE, STREAM_COPY, STREAM_COUNT } stream;
 
 /* Memory of the device. `handle` lets another process on the node map it (CPU: a file descriptor; -1: not shared). */
 typedef struct device_memory {
@@ -24,10 +31,14 @@ typedef struct device_settings {
     int threads;      /* CPU: threads of this rank, >= 1 */
     const int *cores; /* CPU: one core number per thread to bind to; NULL: leave where the system puts them */
     int local_rank;   /* CUDA: which GPU */
+    int local_ranks;  /* CUDA: ranks of this node, for each of which there must be a GPU */
+    bool share;       /* CUDA: fewer GPUs than ranks will do */
+    bool planning;    /* nothing will run: no GPU is needed, and only describe, workspace and close may be called */
 } device_settings;
 
 typedef struct device_functions {
     const char *name; /* "cpu", "cuda" */
+    bool queues;      /* launch, record and wait return before the work is done; else it is done when they return */
 
     bool (*open)(const device_settings *settings, device **opened, error *e);
     void (*close)(device *d);
@@ -35,9 +46,19 @@ typedef struct device_functions {
     /* One line for people: processor or GPU, instruction set, threads. Owned by the device. */
     const char *(*describe)(const device *d);
 
+    /* Bytes that allocate could give now; -1: those that the machine has, because it is the machine's memory. */
+    int64_t (*available)(const device *d);
+
+    /* Threads for work on memory that the host reaches, as the host's collectives do. NULL: it has none. */
+    pool *(*host_threads)(const device *d);
+
     /* The arena. Its contents are undefined. */
     bool (*allocate)(device *d, size_t bytes, device_memory *memory, error *e);
     void (*release)(device *d, device_memory *memory);
+
+    /* Zeroed host memory for copy_in and copy_out (CUDA: pinned). */
+    bool (*allocate_host)(device *d, size_t bytes, void **memory, error *e);
+    void (*release_host)(device *d, void *memory);
 
     /* Bytes of workspace that the operation needs with these shapes (operand data pointers are not read). */
     size_t (*workspace)(const device *d, const launch *l);
@@ -49,15 +70,27 @@ typedef struct device_functions {
     void (*write)(device *d, void *destination, const void *host, size_t bytes);
     void (*read)(device *d, void *host, const void *source, size_t bytes);
 
+    /* Makes events 0 .. events-1 and stamps 0 .. stamps-1; those that are there stay. Asked before the work that uses
+     * them; programs that follow each other share their numbers. */
+    bool (*reserve)(device *d, int32_t events, int32_t stamps, error *e);
+
     /* What is queued on a stream behind wait starts when what was queued before the latest record of the event is done.
-     * event: the caller's number for it, from 0; engine/run uses the operation's place in its program. */
-    void (*record)(device *d, int stream, int event);
-    void (*wait)(device *d, int stream, int event);
-    void (*synchronize)(device *d); /* returns when all queued work is done */
+     * engine/run numbers events by the operation's place in its program. */
+    void (*record)(device *d, int stream, int32_t event);
+    void (*wait)(device *d, int stream, int32_t event);
+
+    /* Stamps the moment at which what was queued on the stream before is done. After synchronize: seconds from one
+     * stamp to another. Only of a device that queues. */
+    void (*stamp)(device *d, int stream, int32_t stamp);
+    double (*elapsed)(device *d, int32_t from, int32_t to);
+
+    /* Returns when all queued work is done; false: something has gone wrong since the device was opened. */
+    bool (*synchronize)(device *d, error *e);
 } device_functions;
 
 struct device {
     const device_functions *functions;
+    const struct collective_backend *collectives; /* that work on its memory (comm/collectives.h); NULL: the host's */
 };
 
 extern const device_functions device_cpu;

@@ -176,7 +176,7 @@ static void delay(const checks *c, int step, int32_t index) {
 /* Released input may be overwritten at once: what the others got must not change. */
 static bool release_and_spoil(checks *c, collectives *opened, int32_t index, error *e) {
     const collective *o = &c->list[index];
-    if (!collectives_release(opened, index, e))
+    if (!collectives_release(opened, index, 0, e))
         return false;
     int64_t bytes = input_elements(o) * dtype_bytes(o->type);
     int64_t output_bytes = o->count * dtype_bytes(o->type) * (o->kind == OPERATION_ALL_GATHER ? o->group_size : 1);
@@ -195,7 +195,7 @@ static bool run_step(checks *c, collectives *opened, int step, error *e) {
         collectives_issue(opened, i);
         int32_t earlier = (int32_t)(words[1] % (uint32_t)(i + 1));
         collectives_poll(opened);
-        if (words[0] % 4 == 0 && !collectives_complete(opened, earlier, e))
+        if (words[0] % 4 == 0 && !collectives_complete(opened, earlier, 0, e))
             return false;
         if (words[0] % 4 == 1 && !release_and_spoil(c, opened, earlier, e))
             return false;
@@ -218,13 +218,13 @@ static bool run_checks(checks *c, transport how, error *e) {
     device_memory memory;
     collectives *opened = NULL;
     make_list(c);
-    int64_t workspace = place(c, collectives_workspace(c->w, c->list, c->count, how));
+    int64_t workspace = place(c, collectives_host.workspace(c->w, c->list, c->count, how));
     if (!open_device(c->threads, &d, e) || !device_cpu.allocate(d, (size_t)c->bytes, &memory, e))
         return false;
     c->arena = memory.base;
     const collectives_settings settings = {
         .device = d, .arena = &memory, .workspace = workspace, .transport = how, .timeout = 60};
-    bool fine = collectives_open(c->w, &settings, c->list, c->count, &opened, e);
+    bool fine = collectives_host.open(c->w, &settings, c->list, c->count, &opened, e);
     for (int step = 1; fine && step <= c->steps; step++)
         fine = run_step(c, opened, step, e);
     if (!fine && opened != NULL)
@@ -266,7 +266,7 @@ bool gathers_open(world *w, transport how, int32_t count, int64_t elements, doub
         return false;
     const collectives_settings settings = {
         .device = g->device, .arena = &g->memory, .transport = how, .timeout = timeout};
-    return collectives_open(w, &settings, list, count, &g->collectives, e);
+    return collectives_host.open(w, &settings, list, count, &g->collectives, e);
 }
 
 void gathers_close(gathers *g) {

@@ -21,10 +21,6 @@ static cpu_device *cpu_of(device *d) {
     return (cpu_device *)d;
 }
 
-pool *device_cpu_pool(device *d) {
-    return cpu_of(d)->pool;
-}
-
 static bool cpu_open(const device_settings *settings, device **opened, error *e) {
     pool *p = NULL;
     if (!pool_create(settings->threads, settings->cores, &p, e))
@@ -47,6 +43,15 @@ static void cpu_close(device *d) {
 
 static const char *cpu_describe(const device *d) {
     return ((const cpu_device *)d)->description;
+}
+
+static int64_t cpu_available(const device *d) {
+    (void)d;
+    return -1;
+}
+
+static pool *cpu_host_threads(const device *d) {
+    return ((const cpu_device *)d)->pool;
 }
 
 /* Pages come into being when they are first touched, as zeros. */
@@ -74,6 +79,17 @@ static void cpu_release(device *d, device_memory *memory) {
     munmap(memory->base, memory->bytes > 0 ? memory->bytes : 1);
     close(memory->handle);
     *memory = (device_memory){.handle = -1};
+}
+
+static bool cpu_allocate_host(device *d, size_t bytes, void **memory, error *e) {
+    (void)d, (void)e;
+    *memory = memory_allocate(bytes, 1);
+    return true;
+}
+
+static void cpu_release_host(device *d, void *memory) {
+    (void)d;
+    free(memory);
 }
 
 static size_t cpu_workspace(const device *d, const launch *l) {
@@ -109,16 +125,22 @@ static void cpu_read(device *d, void *host, const void *source, size_t bytes) {
     memcpy(host, source, bytes);
 }
 
-static void cpu_record(device *d, int stream, int event) {
+static bool cpu_reserve(device *d, int32_t events, int32_t stamps, error *e) {
+    (void)d, (void)events, (void)stamps, (void)e;
+    return true;
+}
+
+static void cpu_record(device *d, int stream, int32_t event) {
     (void)d, (void)stream, (void)event;
 }
 
-static void cpu_wait(device *d, int stream, int event) {
+static void cpu_wait(device *d, int stream, int32_t event) {
     (void)d, (void)stream, (void)event;
 }
 
-static void cpu_synchronize(device *d) {
-    (void)d;
+static bool cpu_synchronize(device *d, error *e) {
+    (void)d, (void)e;
+    return true;
 }
 
 const device_functions device_cpu = {
@@ -126,12 +148,17 @@ const device_functions device_cpu = {
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
+    .available = cpu_available,
+    .host_threads = cpu_host_threads,
     .allocate = cpu_allocate,
     .release = cpu_release,
+    .allocate_host = cpu_allocate_host,
+    .release_host = cpu_release_host,
     .workspace = cpu_workspace,
     .launch = cpu_launch,
     .write = cpu_write,
     .read = cpu_read,
+    .reserve = cpu_reserve,
     .record = cpu_record,
     .wait = cpu_wait,
     .synchronize = cpu_synchronize,

@@ -5,8 +5,6 @@
 
 #include "engine/device/device.h"
 
-typedef struct pool pool;
-
 /* Executes one tile; `thread` is 0 .. threads-1, for scratch that belongs to a thread. */
 typedef void pool_tile(void *context, int64_t tile, int thread);
 
@@ -17,8 +15,5 @@ int pool_threads(const pool *p);
 
 /* Executes tiles 0 .. tiles-1, in any order, on all threads; returns when all are done. Not reentrant. */
 void pool_run(pool *p, int64_t tiles, pool_tile *tile, void *context);
-
-/* The pool of a CPU device, for collectives. */
-pool *device_cpu_pool(device *d);
 
 #endif

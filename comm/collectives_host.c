@@ -1,5 +1,15 @@
-#include "comm/collectives.h"
-
+/* The collectives of a device that works at once, on memory that the host reaches.
+ *
+ * Inside a node a rank pulls straight from the other ranks' arenas: every arena is shared memory, the arenas of all
+ * ranks have the same layout, so a peer's input lies at the same offset as one's own. Nothing is copied twice and no
+ * staging buffer exists. Pages of a peer's arena are dropped from this process after use, so that they do not count
+ * as its resident memory. Between nodes parts travel as point-to-point messages.
+ *
+ * Sums are fp32: runs of `odd` members of the group are summed left to right, in the order of ranks, and these sums
+ * pairwise (odd == group_size: all left to right). The same bits on every rank and every run.
+ *
+ * Waiting yields the core (spin briefly, then yield, then sleep in growing steps), so more ranks than cores is an
+ * ordinary case. */
 #include "comm/hang.h"
 #include "comm/messages.h"
 #include "comm/parts.h"
@@ -20,12 +30,13 @@ typedef enum stage {
     STAGE_DONE
 } stage;
 
-enum { NO_COLLECTIVE = -1 };
+enum { NO_COLLECTIVE = -1, WORKSPACE_ALIGNMENT = 256 };
 
 /* How often a waiting rank looks whether those that it waits for are alive. */
 static const double LOOK_SECONDS = 0.25;
 
-struct collectives {
+typedef struct host_collectives {
+    collectives base;
     world *world;
     pool *pool;
     char *arena;
@@ -53,17 +64,21 @@ struct collectives {
     bool waits;      /* and has not come yet */
     bool failed;
     failure failure;
-};
+} host_collectives;
 
-static int own_member(const collectives *c, const collective *o) {
+static host_collectives *host_of(collectives *c) {
+    return (host_collectives *)c;
+}
+
+static int own_member(const host_collectives *c, const collective *o) {
     return member_of(o, c->world->rank);
 }
 
-static bool is_far(const collectives *c, const collective *o, int member) {
+static bool is_far(const host_collectives *c, const collective *o, int member) {
     return !c->near[rank_of(o, member)];
 }
 
-static void take_workspace(collectives *c) {
+static void take_workspace(host_collectives *c) {
     c->holder = NO_COLLECTIVE;
     for (int32_t p = 0; p < c->pending_count && c->holder == NO_COLLECTIVE; p++)
         if (sums(&c->list[c->pending[p]]) && c->stages[c->pending[p]] == STAGE_ISSUED)
@@ -75,13 +90,13 @@ static void take_workspace(collectives *c) {
 /* --- Progress of one collective --- */
 
 /* Whether the parts of far members have memory to come to. */
-static bool has_place(const collectives *c, int32_t index) {
+static bool has_place(const host_collectives *c, int32_t index) {
     bool through_workspace = c->messages != NULL && sums(&c->list[index]) && c->stages[index] == STAGE_ISSUED;
     return !through_workspace || c->holder == index;
 }
 
 /* Whether a member has done what this rank waits for at the collective's stage. */
-static bool has_come(collectives *c, int32_t index, int member) {
+static bool has_come(host_collectives *c, int32_t index, int member) {
     static const mark awaited[] = {
         [STAGE_ISSUED] = MARK_ISSUED, [STAGE_SUMMED] = MARK_REDUCED, [STAGE_DONE] = MARK_READ};
     const collective *o = &c->list[index];
@@ -93,14 +108,14 @@ static bool has_come(collectives *c, int32_t index, int member) {
     return has_place(c, index) && messages_received(c->messages, index, member);
 }
 
-static bool all_have_come(collectives *c, int32_t index) {
+static bool all_have_come(host_collectives *c, int32_t index) {
     for (int k = 0; k < c->list[index].group_size; k++)
         if (!has_come(c, index, k))
             return false;
     return true;
 }
 
-static void sum_parts(collectives *c, int32_t index) {
+static void sum_parts(host_collectives *c, int32_t index) {
     const collective *o = &c->list[index];
     int own = own_member(c, o);
     int64_t start = part_start(o, own), count = part_count(o, own);
@@ -122,7 +137,7 @@ static void sum_parts(collectives *c, int32_t index) {
 
 /* Pulls the parts of the near members, those after this rank first, so that not all ranks read one rank's memory at
  * once. Parts of far members have come in place. `source`: bytes from the start of each member's arena to its part. */
-static void near_part(collectives *c, const collective *o, int member, int64_t source, part *p) {
+static void near_part(host_collectives *c, const collective *o, int member, int64_t source, part *p) {
     int rank = rank_of(o, member);
     int64_t size = dtype_bytes(o->type);
     *p = (part){.from = window_at(c->window, rank, source),
@@ -132,7 +147,7 @@ static void near_part(collectives *c, const collective *o, int member, int64_t s
                 .offset = source};
 }
 
-static void copy_parts(collectives *c, int32_t index) {
+static void copy_parts(host_collectives *c, int32_t index) {
     const collective *o = &c->list[index];
     int own = own_member(c, o), count = 0;
     for (int i = 1; i <= o->group_size; i++) {
@@ -146,13 +161,13 @@ static void copy_parts(collectives *c, int32_t index) {
     transfer_copy(c->pool, c->window, c->parts, count);
 }
 
-static void move(collectives *c, int32_t index, void (*transfer)(collectives *, int32_t)) {
+static void move(host_collectives *c, int32_t index, void (*transfer)(host_collectives *, int32_t)) {
     double begun = patience_clock();
     transfer(c, index);
     c->times.moving += patience_clock() - begun;
 }
 
-static void leave_pending(collectives *c, int32_t index) {
+static void leave_pending(host_collectives *c, int32_t index) {
     int32_t kept = 0;
     for (int32_t p = 0; p < c->pending_count; p++)
         if (c->pending[p] != index)
@@ -160,14 +175,14 @@ static void leave_pending(collectives *c, int32_t index) {
     c->pending_count = kept;
 }
 
-static void become_done(collectives *c, int32_t index) {
+static void become_done(host_collectives *c, int32_t index) {
     window_mark(c->window, MARK_READ, index, c->step);
     c->stages[index] = STAGE_DONE;
     c->done_at[index] = patience_clock();
     leave_pending(c, index);
 }
 
-static void become_summed(collectives *c, int32_t index) {
+static void become_summed(host_collectives *c, int32_t index) {
     c->stages[index] = STAGE_SUMMED;
     window_mark(c->window, MARK_REDUCED, index, c->step);
     if (c->messages != NULL)
@@ -175,7 +190,7 @@ static void become_summed(collectives *c, int32_t index) {
 }
 
 /* Moves what can be moved without waiting; true when the collective is done. */
-static bool advance(collectives *c, int32_t index) {
+static bool advance(host_collectives *c, int32_t index) {
     const collective *o = &c->list[index];
     if (c->stages[index] == STAGE_ISSUED) {
         if (!all_have_come(c, index))
@@ -198,18 +213,19 @@ static bool advance(collectives *c, int32_t index) {
     return c->stages[index] == STAGE_DONE;
 }
 
-static bool released(collectives *c, int32_t index) {
+static bool released(host_collectives *c, int32_t index) {
     return all_have_come(c, index);
 }
 
-static void advance_pending(collectives *c) {
+static void advance_pending(host_collectives *c) {
     for (int32_t p = 0; p < c->pending_count;) {
         int32_t index = c->pending[p];
         p += !advance(c, index); /* when done it has left the list */
     }
 }
 
-void collectives_poll(collectives *c) {
+static void host_poll(collectives *base) {
+    host_collectives *c = host_of(base);
     if (c->pending_count == 0)
         return;
     double begun = patience_clock(), moved = c->times.moving;
@@ -220,7 +236,7 @@ void collectives_poll(collectives *c) {
 /* --- Failures --- */
 
 /* Where this rank stands. */
-static hang_report report_of(collectives *c) {
+static hang_report report_of(host_collectives *c) {
     int32_t index = c->awaited;
     if (c->waits && !has_place(c, index)) /* it waits for the collective that has the workspace */
         index = c->holder;
@@ -237,7 +253,7 @@ static hang_report report_of(collectives *c) {
 }
 
 /* Takes what has come; whether all have answered. */
-static bool take_reports(collectives *c, hang_report *all) {
+static bool take_reports(host_collectives *c, hang_report *all) {
     bool complete = true;
     if (c->messages != NULL)
         messages_take_reports(c->messages, all);
@@ -250,7 +266,7 @@ static bool take_reports(collectives *c, hang_report *all) {
 }
 
 /* What a near rank that does not answer issued last, in this step or the one before it. */
-static hang_report last_seen(const collectives *c, int rank) {
+static hang_report last_seen(const host_collectives *c, int rank) {
     hang_report seen = {.state = HANG_SILENT, .index = -1};
     for (int64_t step = c->step; c->near[rank] && step > 0 && step >= c->step - 1 && seen.index < 0; step--)
         for (int32_t i = 0; i < c->count; i++)
@@ -260,7 +276,7 @@ static hang_report last_seen(const collectives *c, int rank) {
 }
 
 /* Every rank that can says where it stands; all make the same table. */
-static void describe_hang(collectives *c, failure *f) {
+static void describe_hang(host_collectives *c, failure *f) {
     const hang_report mine = report_of(c);
     hang_report *all = memory_allocate((size_t)c->world->size, sizeof *all);
     window_report(c->window, &mine);
@@ -276,7 +292,7 @@ static void describe_hang(collectives *c, failure *f) {
     free(all);
 }
 
-static void adopt(collectives *c, const failure *f) {
+static void adopt(host_collectives *c, const failure *f) {
     c->failed = true;
     c->failure = *f;
     if (f->hang)
@@ -287,7 +303,7 @@ static void adopt(collectives *c, const failure *f) {
         world_doubt(c->world, c->failure.speaker);
 }
 
-static bool failed(collectives *c, error *e) {
+static bool failed(host_collectives *c, error *e) {
     failure f;
     if (!c->failed && (window_failed(c->window, &f) || (c->messages != NULL && messages_failed(c->messages, &f))))
         adopt(c, &f);
@@ -296,7 +312,7 @@ static bool failed(collectives *c, error *e) {
     return c->failed;
 }
 
-static void fail(collectives *c, failure f) {
+static void fail(host_collectives *c, failure f) {
     if (c->failed) /* all know it already */
         return;
     world_name_rank(c->world, &f.error);
@@ -307,17 +323,17 @@ static void fail(collectives *c, failure f) {
     adopt(c, &f);
 }
 
-void collectives_fail(collectives *c, const error *e) {
-    fail(c, (failure){.error = *e, .speaker = NOBODY_LOST});
+static void host_fail(collectives *base, const error *e) {
+    fail(host_of(base), (failure){.error = *e, .speaker = NOBODY_LOST});
 }
 
-static bool time_out(collectives *c, error *e) {
+static bool time_out(host_collectives *c, error *e) {
     fail(c, (failure){.error = {.code = EXIT_LAUNCH}, .speaker = c->world->rank, .hang = true});
     *e = c->failure.error;
     return false;
 }
 
-static bool find_dead(collectives *c, int32_t index, error *e) {
+static bool find_dead(host_collectives *c, int32_t index, error *e) {
     const collective *o = &c->list[index];
     for (int k = 0; k < o->group_size; k++) {
         int rank = rank_of(o, k);
@@ -333,7 +349,7 @@ static bool find_dead(collectives *c, int32_t index, error *e) {
 /* --- Waiting --- */
 
 /* The slow way of wait_until. */
-static bool wait_long(collectives *c, int32_t index, bool (*ready)(collectives *, int32_t), error *e) {
+static bool wait_long(host_collectives *c, int32_t index, bool (*ready)(host_collectives *, int32_t), error *e) {
     patience p = patience_begin();
     double waited = 0, next_look = LOOK_SECONDS, moved = c->times.moving;
     do {
@@ -353,7 +369,7 @@ static bool wait_long(collectives *c, int32_t index, bool (*ready)(collectives *
     return true;
 }
 
-static bool wait_until(collectives *c, int32_t index, bool (*ready)(collectives *, int32_t), error *e) {
+static bool wait_until(host_collectives *c, int32_t index, bool (*ready)(host_collectives *, int32_t), error *e) {
     c->awaited = index;
     if (failed(c, e))
         return false;
@@ -365,7 +381,8 @@ static bool wait_until(collectives *c, int32_t index, bool (*ready)(collectives 
     return good;
 }
 
-void collectives_issue(collectives *c, int32_t index) {
+static void host_issue(collectives *base, int32_t index) {
+    host_collectives *c = host_of(base);
     check(c->stages[index] == STAGE_IDLE && (index == 0 || c->stages[index - 1] != STAGE_IDLE),
           "%s: issued twice in a step, or out of order", c->list[index].name);
     c->stages[index] = STAGE_ISSUED;
@@ -387,7 +404,7 @@ void collectives_issue(collectives *c, int32_t index) {
 }
 
 /* Waits for all collectives of a stream from *before up to `last`, and moves *before behind it. */
-static bool wait_through(collectives *c, int32_t *before, int32_t last, bool (*ready)(collectives *, int32_t),
+static bool wait_through(host_collectives *c, int32_t *before, int32_t last, bool (*ready)(host_collectives *, int32_t),
                          error *e) {
     for (; *before <= last; ++*before)
         if (c->list[*before].stream == c->list[last].stream && !wait_until(c, *before, ready, e))
@@ -395,22 +412,33 @@ static bool wait_through(collectives *c, int32_t *before, int32_t last, bool (*r
     return true;
 }
 
-bool collectives_complete(collectives *c, int32_t index, error *e) {
+static bool complete(host_collectives *c, int32_t index, error *e) {
     check(c->stages[index] != STAGE_IDLE, "%s: completed before it is issued", c->list[index].name);
     return wait_through(c, &c->done_before[c->list[index].stream], index, advance, e);
 }
 
-bool collectives_release(collectives *c, int32_t index, error *e) {
-    return collectives_complete(c, index, e) &&
-           wait_through(c, &c->released_before[c->list[index].stream], index, released, e);
+static bool release(host_collectives *c, int32_t index, error *e) {
+    return complete(c, index, e) && wait_through(c, &c->released_before[c->list[index].stream], index, released, e);
 }
 
-bool collectives_finish(collectives *c, error *e) {
+/* Whatever stream asks: when these return, it is so. */
+static bool host_complete(collectives *base, int32_t index, int stream, error *e) {
+    (void)stream;
+    return complete(host_of(base), index, e);
+}
+
+static bool host_release(collectives *base, int32_t index, int stream, error *e) {
+    (void)stream;
+    return release(host_of(base), index, e);
+}
+
+static bool host_finish(collectives *base, error *e) {
+    host_collectives *c = host_of(base);
     for (int32_t i = 0; i < c->count; i++)
-        if (!collectives_complete(c, i, e))
+        if (!complete(c, i, e))
             return false;
     for (int32_t i = 0; i < c->count; i++)
-        if (!collectives_release(c, i, e))
+        if (!release(c, i, e))
             return false;
     memset(c->stages, 0, (size_t)c->count * sizeof *c->stages);
     memset(c->done_before, 0, sizeof c->done_before);
@@ -419,20 +447,33 @@ bool collectives_finish(collectives *c, error *e) {
     return true;
 }
 
-collectives_times collectives_spent(collectives *c, bool reset) {
+static collectives_times host_spent(collectives *base, bool reset) {
+    host_collectives *c = host_of(base);
     collectives_times spent = c->times;
     if (reset)
         c->times = (collectives_times){0};
     return spent;
 }
 
-double collectives_done_at(const collectives *c, int32_t index) {
-    return c->done_at[index];
+static double host_done_at(const collectives *base, int32_t index) {
+    return ((const host_collectives *)base)->done_at[index];
 }
 
 /* --- Opening --- */
 
-static bool open_transports(collectives *c, const collectives_settings *settings, error *e) {
+/* Of sums of messages: 0 when no peer is reached by them. */
+static int64_t host_workspace(const world *w, const collective *list, int32_t count, transport how) {
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < count; i++) {
+        int64_t far = 0;
+        for (int k = 0; sums(&list[i]) && k < list[i].group_size; k++)
+            far += !is_near(w, how, rank_of(&list[i], k));
+        bytes = maximum(bytes, must_multiply(far, slot_bytes(&list[i])));
+    }
+    return round_up(bytes, WORKSPACE_ALIGNMENT);
+}
+
+static bool open_transports(host_collectives *c, const collectives_settings *settings, error *e) {
     world *w = c->world;
     if (settings->transport == TRANSPORT_WINDOW && w->nodes > 1)
         return error_set(e, EXIT_LAUNCH, "shared memory does not reach the other %d nodes", w->nodes - 1);
@@ -447,16 +488,34 @@ static bool open_transports(collectives *c, const collectives_settings *settings
     return e->code == 0;
 }
 
-bool collectives_open(world *w, const collectives_settings *settings, const collective *list, int32_t count,
+static void host_close(collectives *base) {
+    host_collectives *c = host_of(base);
+    if (c->messages != NULL)
+        messages_close(c->messages);
+    if (c->window != NULL)
+        window_close(c->window);
+    free(c->near);
+    free(c->parts);
+    free(c->list);
+    free(c->stages);
+    free(c->done_at);
+    free(c->pending);
+    free(c);
+}
+
+static bool host_open(world *w, const collectives_settings *settings, const collective *list, int32_t count,
                       collectives **opened, error *e) {
-    collectives *c = memory_allocate(1, sizeof *c);
-    *c = (collectives){.world = w,
-                       .pool = device_cpu_pool(settings->device),
-                       .arena = settings->arena->base,
-                       .count = count,
-                       .step = 1,
-                       .holder = NO_COLLECTIVE,
-                       .timeout = settings->timeout};
+    check(!settings->device->functions->queues, "the host's collectives cannot wait for the streams of %s",
+          settings->device->functions->name);
+    host_collectives *c = memory_allocate(1, sizeof *c);
+    *c = (host_collectives){.base.backend = &collectives_host,
+                            .world = w,
+                            .pool = settings->device->functions->host_threads(settings->device),
+                            .arena = settings->arena->base,
+                            .count = count,
+                            .step = 1,
+                            .holder = NO_COLLECTIVE,
+                            .timeout = settings->timeout};
     c->near = memory_allocate((size_t)w->size, sizeof *c->near);
     c->parts = memory_allocate((size_t)w->size, sizeof *c->parts);
     c->list = memory_allocate((size_t)count, sizeof *c->list);
@@ -470,23 +529,24 @@ bool collectives_open(world *w, const collectives_settings *settings, const coll
     parts_check(w, list, count, settings->arena);
     open_transports(c, settings, e);
     if (!world_agree(w, e)) {
-        collectives_close(c);
+        host_close(&c->base);
         return false;
     }
-    *opened = c;
+    *opened = &c->base;
     return true;
 }
 
-void collectives_close(collectives *c) {
-    if (c->messages != NULL)
-        messages_close(c->messages);
-    if (c->window != NULL)
-        window_close(c->window);
-    free(c->near);
-    free(c->parts);
-    free(c->list);
-    free(c->stages);
-    free(c->done_at);
-    free(c->pending);
-    free(c);
-}
+const collective_backend collectives_host = {
+    .name = "host",
+    .workspace = host_workspace,
+    .open = host_open,
+    .close = host_close,
+    .issue = host_issue,
+    .complete = host_complete,
+    .release = host_release,
+    .finish = host_finish,
+    .poll = host_poll,
+    .spent = host_spent,
+    .done_at = host_done_at,
+    .fail = host_fail,
+};
