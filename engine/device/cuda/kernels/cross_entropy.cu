@@ -1,11 +1,13 @@
-/* cross_entropy: loss[n] = logsumexp(logits) - logits[target] and dlogits[n,V] = (softmax - onehot) GRADIENT_SCALE,
- * which may take the bytes of logits[n,V]; 0 where the target is below 0.
+/* cross_entropy: loss[n] = logsumexp(logits) - logits[target] and dlogits[n,V] = (softmax - onehot) GRADIENT_SCALE
+ * LOSS_SCALE, which may take the bytes of logits[n,V]; 0 where the target is below 0.
  *
  * A block works on one row. The first pass takes its maximum and its sum of exponentials together (each thread scales
  * its sum whenever its maximum grows) and keeps the row in shared memory as far as SHARED_BYTES reach: the second pass,
  * which writes the gradient, reads only the rest again. A vocabulary may be odd, so a row begins anywhere: elements up
  * to the first 128-bit boundary and after the last one are read singly. */
 #include "engine/device/cuda/kernels.h"
+
+#include "engine/device/update.h"
 
 #include "reduce.cuh"
 #include "storage.cuh"
@@ -61,6 +63,10 @@ static __device__ exponentials read_row(const T *row, row_parts parts, int64_t v
     return sum;
 }
 
+static __device__ double scale_of(const double *scalars, const double *loss_scale) {
+    return scalars[SCALAR_GRADIENT_SCALE] * (loss_scale != NULL ? loss_scale[LOSS_SCALE] : 1);
+}
+
 /* Gradients of logits from v on: e^(logit - largest) * factor, but target_value at the target. */
 typedef struct gradient_formula {
     float largest, factor, target_value;
@@ -102,8 +108,8 @@ template <int N, typename T> static __device__ void clear_row(row_parts parts, i
 /* kept_count: elements of a row that shared memory holds, a multiple of N. */
 template <int N, typename T>
 static __global__ void __launch_bounds__(ROW_THREADS)
-    cross_entropy(const T *logits, const int32_t *targets, const double *scalars, float *loss, T *dlogits, int64_t rows,
-                  int64_t vocabulary, int64_t kept_count) {
+    cross_entropy(const T *logits, const int32_t *targets, const double *scalars, const double *loss_scale, float *loss,
+                  T *dlogits, int64_t rows, int64_t vocabulary, int64_t kept_count) {
     __shared__ float partial[1][WARPS], target_value;
     DYNAMIC_SHARED(T, kept);
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -122,7 +128,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
         exponentials sum = read_row<N>(from, parts, vocabulary, kept, kept_count);
         float largest = block_max(sum.largest, partial);
         float total = block_sum(sum.total * expf(sum.largest - largest), partial);
-        double scale = scalars[SCALAR_GRADIENT_SCALE];
+        double scale = scale_of(scalars, loss_scale);
         if (threadIdx.x == 0) {
             float below = largest - target_logit;
             loss[row] = below + logf(total);
@@ -150,8 +156,8 @@ static void queue(const launch *l, cudaStream_t stream) {
         int64_t kept = dlogits->data != NULL ? fits : 0;
         unsigned threads = (unsigned)minimum(ROW_THREADS, round_up(divide_up(vocabulary, N), WARP));
         LAUNCH((cross_entropy<N, T>), grid_of(rows), threads, (size_t)kept * sizeof(T), stream, data<const T>(logits),
-               data<const int32_t>(&l->in[1]), data<const double>(&l->in[2]), data<float>(&l->out[0]), data<T>(dlogits),
-               rows, vocabulary, kept);
+               data<const int32_t>(&l->in[1]), data<const double>(&l->in[2]), data<const double>(&l->in[3]),
+               data<float>(&l->out[0]), data<T>(dlogits), rows, vocabulary, kept);
     });
 }
 

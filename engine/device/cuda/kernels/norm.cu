@@ -76,16 +76,17 @@ template <int N, typename T> static __device__ void copy_to_shared(const T *from
 template <int N, typename T> static __global__ void norm(norm_operands<T> o, norm_shape n) {
     __shared__ float partial[1][WARPS];
     DYNAMIC_SHARED(T, shared);
+    T *rest = shared;      /* of shared memory */
     if (n.keeps_weights) { /* from here on weight and bias are their copies */
-        copy_to_shared<N>(o.weight, shared, n.width);
-        o.weight = shared, shared += n.width;
+        copy_to_shared<N>(o.weight, rest, n.width);
+        o.weight = rest, rest += n.width;
         if (o.bias != NULL) {
-            copy_to_shared<N>(o.bias, shared, n.width);
-            o.bias = shared, shared += n.width;
+            copy_to_shared<N>(o.bias, rest, n.width);
+            o.bias = rest, rest += n.width;
         }
         __syncthreads();
     }
-    T *kept = n.keeps_rows ? shared + threadIdx.y * n.width : NULL;
+    T *kept = n.keeps_rows ? rest + threadIdx.y * n.width : NULL;
     for (int64_t first = (int64_t)blockIdx.x * blockDim.y; first < n.rows; first += (int64_t)gridDim.x * blockDim.y) {
         int64_t row = first + threadIdx.y, at = row * n.width;
         int64_t width = row < n.rows ? n.width : 0; /* all threads meet in the sums */

@@ -1,6 +1,6 @@
-/* step_result: result[R] and update_count[1] from contributions[ranks, c] and scalars[S], all fp64, in the one order
- * that update.h names, so that every rank computes the same bits: a block fetches values together, and one thread adds
- * them one after another. */
+/* step_result: result[R], update_count[1] and loss_scale[L] from contributions[ranks, c] and scalars[S], all fp64, in
+ * the one order that update.h names, so that every rank computes the same bits: a block fetches values together, and
+ * one thread adds them one after another. */
 #include "engine/device/cuda/kernels.h"
 
 #include "engine/device/update.h"
@@ -56,31 +56,58 @@ static __global__ void add_squares(unit_list list, contribution_table t, running
         *running = r;
 }
 
-static __global__ void finish(contribution_table t, int64_t loss_column, int64_t passes, double clip,
-                              const double *scalars, const running_squares *running, double *result,
-                              double *update_count) {
+typedef struct finish_settings {
+    int64_t loss_column, passes;
+    double clip;
+    int64_t loss_scale_interval;
+} finish_settings;
+
+/* The loss scale that the next step will use. */
+static __device__ void adjust_loss_scale(int64_t interval, bool bad, bool overflow, double *loss_scale) {
+    if (overflow)
+        loss_scale[LOSS_SCALE] = fmax(1.0, loss_scale[LOSS_SCALE] / 2);
+    double good_steps = bad ? 0 : loss_scale[LOSS_SCALE_GOOD_STEPS] + 1;
+    if (good_steps >= (double)interval) {
+        loss_scale[LOSS_SCALE] *= 2;
+        good_steps = 0;
+    }
+    loss_scale[LOSS_SCALE_GOOD_STEPS] = good_steps;
+}
+
+static __device__ void write_result(const finish_settings &a, double loss, const running_squares &running,
+                                    double *result, double *update_count, double *loss_scale) {
+    double scale = loss_scale != NULL ? loss_scale[LOSS_SCALE] : 1, norm = sqrt(running.squares) / scale;
+    bool bad = !isfinite(loss) || !isfinite(norm);
+    bool overflow = bad && isfinite(loss) && a.loss_scale_interval > 0 && scale > 1;
+    result[RESULT_LOSS] = loss;
+    result[RESULT_NORM] = norm;
+    result[RESULT_CLIP] = (a.clip > 0 ? fmin(1.0, a.clip / (norm + 1e-6)) : 1) / scale;
+    result[RESULT_BAD] = bad;
+    result[RESULT_BAD_UNIT] = running.bad_unit;
+    result[RESULT_OVERFLOW] = overflow;
+    result[RESULT_LOSS_SCALE] = scale;
+    *update_count += bad ? 0 : 1;
+    if (a.loss_scale_interval > 0)
+        adjust_loss_scale(a.loss_scale_interval, bad, overflow, loss_scale);
+}
+
+static __global__ void finish(contribution_table t, finish_settings a, const double *scalars,
+                              const running_squares *running, double *result, double *update_count,
+                              double *loss_scale) {
     __shared__ double fetched[BLOCK];
+    int64_t losses = a.passes * t.ranks;
     double loss = 0;
-    for (int64_t begin = 0; begin < passes * t.ranks; begin += BLOCK) {
+    for (int64_t begin = 0; begin < losses; begin += BLOCK) {
         int64_t m = begin + threadIdx.x;
-        if (m < passes * t.ranks)
-            fetched[threadIdx.x] = t.values[m % t.ranks * t.width + loss_column + m / t.ranks];
+        if (m < losses)
+            fetched[threadIdx.x] = t.values[m % t.ranks * t.width + a.loss_column + m / t.ranks];
         __syncthreads();
-        for (int i = 0; threadIdx.x == 0 && i < min(passes * t.ranks - begin, (int64_t)BLOCK); i++)
+        for (int i = 0; threadIdx.x == 0 && i < min(losses - begin, (int64_t)BLOCK); i++)
             loss += fetched[i];
         __syncthreads(); /* before the next are fetched */
     }
-    if (threadIdx.x > 0)
-        return;
-    loss *= scalars[SCALAR_GRADIENT_SCALE];
-    double norm = sqrt(running->squares);
-    bool bad = !isfinite(loss) || !isfinite(norm);
-    result[RESULT_LOSS] = loss;
-    result[RESULT_NORM] = norm;
-    result[RESULT_CLIP] = clip > 0 ? fmin(1.0, clip / (norm + 1e-6)) : 1;
-    result[RESULT_BAD] = bad;
-    result[RESULT_BAD_UNIT] = running->bad_unit;
-    *update_count += bad ? 0 : 1;
+    if (threadIdx.x == 0)
+        write_result(a, loss * scalars[SCALAR_GRADIENT_SCALE], *running, result, update_count, loss_scale);
 }
 
 static size_t workspace(const launch *l) {
@@ -100,8 +127,9 @@ static void queue(const launch *l, cudaStream_t stream) {
         LAUNCH(add_squares, 1, BLOCK, 0, stream, list, t, running);
         list.first += UNITS;
     } while (list.first < a->column_count);
-    LAUNCH(finish, 1, BLOCK, 0, stream, t, a->loss_column, a->passes, a->clip, data<const double>(&l->in[1]), running,
-           data<double>(&l->out[0]), data<double>(&l->out[1]));
+    finish_settings settings = {a->loss_column, a->passes, a->clip, a->loss_scale_interval};
+    LAUNCH(finish, 1, BLOCK, 0, stream, t, settings, data<const double>(&l->in[1]), running, data<double>(&l->out[0]),
+           data<double>(&l->out[1]), data<double>(&l->out[2]));
 }
 
 extern "C" const cuda_kernel cuda_step_result = {workspace, queue};
