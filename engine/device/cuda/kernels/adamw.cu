@@ -2,7 +2,7 @@
  * nothing where the step's result is bad. Formulas: update.h.
  *
  * The factors that all elements share are computed in fp64 by one thread and rounded once, into the workspace. Then a
- * block updates one tile of one segment. */
+ * block updates what the segments have of one tile of the shard. */
 #include "engine/device/cuda/kernels.h"
 
 #include "engine/device/update.h"
@@ -63,28 +63,35 @@ static __device__ void update(const adamw_factors &f, float kept, const adamw_sh
     store(shard.master + i, master);
 }
 
-static __host__ __device__ int64_t tiles_of(const segment &s) {
-    return (s.count + TILE - 1) / TILE;
+/* Elements [begin, end), by all threads of the block. */
+template <int N>
+static __device__ void update_range(const adamw_factors &f, float kept, const adamw_shard &shard, int64_t begin,
+                                    int64_t end) {
+    for (int64_t i = begin / N * N + threadIdx.x * N; i < end; i += BLOCK * N) {
+        if (i >= begin && i + N <= end)
+            update<N>(f, kept, shard, i);
+        else /* a segment may begin or end inside a vector */
+            for (int64_t e = max(i, begin); e < min(i + N, end); e++)
+                update<1>(f, kept, shard, e);
+    }
 }
 
 template <int N>
-static __global__ void adamw(segment_list list, int64_t tiles, adamw_shard shard, const adamw_factors *factors) {
+static __global__ void adamw(segment_list list, int64_t count, adamw_shard shard, const adamw_factors *factors) {
+    __shared__ int64_t first;
     adamw_factors f = *factors;
-    for (int64_t item = blockIdx.x; item < tiles && f.bad == 0; item += gridDim.x) {
-        int64_t tile = item;
-        int at = 0;
-        while (tile >= tiles_of(list.segments[at]))
-            tile -= tiles_of(list.segments[at++]);
-        const segment &s = list.segments[at];
-        float kept = s.decay ? f.decay : 1;
-        int64_t begin = s.offset + tile * TILE, end = min(begin + TILE, s.offset + s.count);
-        for (int64_t i = begin / N * N + threadIdx.x * N; i < end; i += BLOCK * N) {
-            if (i >= begin && i + N <= end)
-                update<N>(f, kept, shard, i);
-            else /* a segment may begin or end inside a vector */
-                for (int64_t e = max(i, begin); e < min(i + N, end); e++)
-                    update<1>(f, kept, shard, e);
+    if (f.bad != 0)
+        return;
+    for (int64_t tile = blockIdx.x; tile * TILE < count; tile += gridDim.x) {
+        int64_t end = (tile + 1) * TILE;
+        if (threadIdx.x == 0)
+            first = first_segment_after(list, tile * TILE);
+        __syncthreads();
+        for (int64_t i = first; i < list.count && list.segments[i].offset < end; i++) {
+            segment s = list.segments[i];
+            update_range<N>(f, s.decay ? f.decay : 1, shard, max(s.offset, tile * TILE), min(s.offset + s.count, end));
         }
+        __syncthreads(); /* before first is overwritten */
     }
 }
 
@@ -93,35 +100,27 @@ static size_t workspace(const launch *l) {
     return sizeof(adamw_factors);
 }
 
-template <int N> static void queue_segments(const launch *l, adamw_shard shard, cudaStream_t stream) {
-    const attributes *a = &l->attributes;
-    for (int64_t first = 0; first < a->segment_count; first += SEGMENTS) {
-        segment_list list = segments_from(a, first);
-        int64_t tiles = 0;
-        for (int i = 0; i < list.count; i++)
-            tiles += tiles_of(list.segments[i]);
-        if (tiles > 0)
-            LAUNCH((adamw<N>), grid_of(tiles), BLOCK, 0, stream, list, tiles, shard,
-                   static_cast<const adamw_factors *>(l->workspace));
-    }
-}
-
 static void queue(const launch *l, cudaStream_t stream) {
     const attributes *a = &l->attributes;
-    if (a->segment_count == 0)
+    constexpr int N = per_vector<float>::count;
+    segment_list list = {a->segments, a->segment_count};
+    int64_t count = operand_count(&l->in[0]);
+    if (list.count == 0 || count == 0)
         return;
     adamw_settings settings = {a->beta_first, a->beta_second, a->weight_decay, a->epsilon};
+    adamw_factors *factors = static_cast<adamw_factors *>(l->workspace);
     LAUNCH(compute_factors, 1, 1, 0, stream, settings, data<const double>(&l->in[1]), data<const double>(&l->in[2]),
-           data<const double>(&l->in[3]), static_cast<adamw_factors *>(l->workspace));
+           data<const double>(&l->in[3]), factors);
     adamw_shard shard = {data<const float>(&l->in[0]), data<float>(&l->out[0]), data<float>(&l->out[1]),
                          data<float>(&l->out[2])};
     bool vectors = rows_aligned(&l->in[0], 0);
     for (int o = 0; o < OPERATION_OUTPUTS; o++)
         vectors = vectors && rows_aligned(&l->out[o], 0);
+    unsigned grid = grid_of(divide_up(count, TILE));
     if (vectors)
-        queue_segments<per_vector<float>::count>(l, shard, stream);
+        LAUNCH((adamw<N>), grid, BLOCK, 0, stream, list, count, shard, factors);
     else
-        queue_segments<1>(l, shard, stream);
+        LAUNCH((adamw<1>), grid, BLOCK, 0, stream, list, count, shard, factors);
 }
 
 extern "C" const cuda_kernel cuda_adamw = {workspace, queue};

@@ -16,7 +16,7 @@ static __global__ void embedding(const int32_t *tokens, const T *table, const T 
     for (int64_t item = first_item(); item < groups * sequence * packs; item += item_stride()) {
         int64_t slot = item / packs, column = (item - slot * packs) * N;
         int64_t group = slot / sequence, position = slot - group * sequence;
-        floats<N> add = load_if<N>(positions != NULL, positions + position * width + column);
+        floats<N> add = load_if<N>(positions != NULL, positions, position * width + column);
         for (int i = 0; i < SEQUENCES; i++) {
             int64_t row = (group * SEQUENCES + i) * sequence + position;
             if (row >= rows)

@@ -60,7 +60,7 @@ static __device__ void sum_columns(const T *dout, const int32_t *tokens, const i
                 store(tail + c, total);
             else {
                 G *to = dtable + token * width + c;
-                floats<N> before = load_if<N>(adds, to);
+                floats<N> before = load_if<N>(adds, to, 0);
                 for (int j = 0; j < N; j++)
                     before.v[j] += total.v[j];
                 store(to, before);

@@ -1,6 +1,6 @@
 /* granule_norm: squares[k] (fp64) = the sum of squares of each granule of a gradient shard[k granule] (fp32), over the
  * segments only. A block sums a granule: segment after segment, inside one as its position in the granule says, so that
- * the bits depend neither on which rank holds the granule nor on how many launches the segments take. */
+ * the bits do not depend on which rank holds the granule. */
 #include "engine/device/cuda/kernels.h"
 
 #include "reduce.cuh"
@@ -28,40 +28,39 @@ template <int N> static __device__ double squares_of(const float *gradient, int6
 
 template <int N>
 static __global__ void granule_norm(segment_list list, const float *gradient, int64_t granules, int64_t granule,
-                                    bool adds, double *squares) {
+                                    double *squares) {
     __shared__ double partial[1][WARPS];
+    __shared__ int64_t first;
     for (int64_t g = blockIdx.x; g < granules; g += gridDim.x) {
-        double total = adds ? squares[g] : 0;
-        for (int i = 0; i < list.count; i++) {
-            const segment &s = list.segments[i];
-            int64_t begin = max(s.offset, g * granule), end = min(s.offset + s.count, (g + 1) * granule);
-            if (begin < end)
-                total += block_sum(squares_of<N>(gradient, begin, end), partial);
+        int64_t end = (g + 1) * granule;
+        if (threadIdx.x == 0)
+            first = first_segment_after(list, g * granule);
+        __syncthreads();
+        double total = 0;
+        for (int64_t i = first; i < list.count && list.segments[i].offset < end; i++) {
+            segment s = list.segments[i];
+            int64_t from = max(s.offset, g * granule), to = min(s.offset + s.count, end);
+            total += block_sum(squares_of<N>(gradient, from, to), partial);
         }
-        __syncthreads(); /* all have read squares[g] */
         if (threadIdx.x == 0)
             squares[g] = total;
+        __syncthreads(); /* before first is overwritten */
     }
 }
 
-template <int N> static void queue_segments(const launch *l, cudaStream_t stream) {
-    const attributes *a = &l->attributes;
-    int64_t granules = operand_count(&l->out[0]), first = 0;
-    do { /* once without segments, for zeros */
-        LAUNCH((granule_norm<N>), grid_of(granules), THREADS, 0, stream, segments_from(a, first),
-               data<const float>(&l->in[0]), granules, a->granule, first > 0, data<double>(&l->out[0]));
-        first += SEGMENTS;
-    } while (first < a->segment_count);
-}
-
 static void queue(const launch *l, cudaStream_t stream) {
+    const attributes *a = &l->attributes;
     constexpr int N = per_vector<float>::count;
-    if (operand_count(&l->out[0]) == 0)
+    segment_list list = {a->segments, a->segment_count};
+    int64_t granules = operand_count(&l->out[0]);
+    if (granules == 0)
         return;
-    if (rows_aligned(&l->in[0], 0) && l->attributes.granule % N == 0)
-        queue_segments<N>(l, stream);
+    if (rows_aligned(&l->in[0], 0) && a->granule % N == 0)
+        LAUNCH((granule_norm<N>), grid_of(granules), THREADS, 0, stream, list, data<const float>(&l->in[0]), granules,
+               a->granule, data<double>(&l->out[0]));
     else
-        queue_segments<1>(l, stream);
+        LAUNCH((granule_norm<1>), grid_of(granules), THREADS, 0, stream, list, data<const float>(&l->in[0]), granules,
+               a->granule, data<double>(&l->out[0]));
 }
 
 extern "C" const cuda_kernel cuda_granule_norm = {NULL, queue};

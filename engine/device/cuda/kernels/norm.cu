@@ -60,7 +60,7 @@ template <int N, typename T>
 static __device__ void write_row(const T *s, float mean, float rstd, const T *weight, const T *bias, T *normed,
                                  int64_t width) {
     for (int64_t c = threadIdx.x * N; c < width; c += blockDim.x * N) {
-        floats<N> values = load<N>(s + c), scale = load<N>(weight + c), shift = load_if<N>(bias != NULL, bias + c);
+        floats<N> values = load<N>(s + c), scale = load<N>(weight + c), shift = load_if<N>(bias != NULL, bias, c);
         for (int j = 0; j < N; j++)
             values.v[j] = (values.v[j] - mean) * rstd * scale.v[j] + shift.v[j];
         store(normed + c, values);
@@ -91,8 +91,9 @@ template <int N, typename T> static __global__ void norm(norm_operands<T> o, nor
         int64_t row = first + threadIdx.y, at = row * n.width;
         int64_t width = row < n.rows ? n.width : 0; /* all threads meet in the sums */
         const T *residual = o.residual != NULL ? o.residual + at : NULL;
-        const T *s = kept != NULL ? kept : residual != NULL ? o.sum + at : o.x + at;
-        float total[1] = {read_row<N>(n, o.x + at, residual, o.sum + at, kept, width)}, mean = 0;
+        T *sum = residual != NULL ? o.sum + at : NULL;
+        const T *s = kept != NULL ? kept : residual != NULL ? sum : o.x + at;
+        float total[1] = {read_row<N>(n, o.x + at, residual, sum, kept, width)}, mean = 0;
         row_sum(total, partial);
         if (n.layer) {
             mean = total[0] / (float)n.width;

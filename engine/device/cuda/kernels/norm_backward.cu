@@ -41,7 +41,7 @@ template <int N, typename T>
 static __device__ void reduce_row(const row_places<T> &p, int64_t width, float (&means)[2]) {
     for (int64_t c = threadIdx.x * N; c < width; c += blockDim.x * N) {
         floats<N> d = load<N>(p.dnormed + c), s = load<N>(p.s + c), weight = load<N>(p.weight + c);
-        floats<N> weight_sum = load<N>(p.weight_sums + c), bias_sum = load_if<N>(p.bias_sums != NULL, p.bias_sums + c);
+        floats<N> weight_sum = load<N>(p.weight_sums + c), bias_sum = load_if<N>(p.bias_sums != NULL, p.bias_sums, c);
         if (p.kept_s != NULL) {
             store(p.kept_dnormed + c, d);
             store(p.kept_s + c, s);
@@ -65,7 +65,7 @@ static __device__ void write_row(const row_places<T> &p, const T *dsum_in, T *ds
     const T *dnormed = p.kept_s != NULL ? p.kept_dnormed : p.dnormed, *s_row = p.kept_s != NULL ? p.kept_s : p.s;
     for (int64_t c = threadIdx.x * N; c < width; c += blockDim.x * N) {
         floats<N> d = load<N>(dnormed + c), s = load<N>(s_row + c), weight = load<N>(p.weight + c);
-        floats<N> total = load_if<N>(dsum_in != NULL, dsum_in + c);
+        floats<N> total = load_if<N>(dsum_in != NULL, dsum_in, c);
         for (int j = 0; j < N; j++) {
             float value = (s.v[j] - p.mean) * p.rstd;
             total.v[j] += (d.v[j] * weight.v[j] - means[0] - value * means[1]) * p.rstd;

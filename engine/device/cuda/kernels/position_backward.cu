@@ -11,7 +11,7 @@ static __global__ void position_backward(const T *dout, G *dpositions, int64_t r
     int64_t packs = width / N;
     for (int64_t item = first_item(); item < positions * packs; item += item_stride()) {
         int64_t position = item / packs, column = (item - position * packs) * N;
-        floats<N> total = load_if<N>(adds, dpositions + item * N);
+        floats<N> total = load_if<N>(adds, dpositions, item * N);
         for (int64_t row = position; position < sequence && row < rows; row += sequence) {
             floats<N> d = load<N>(dout + row * width + column);
             for (int j = 0; j < N; j++)

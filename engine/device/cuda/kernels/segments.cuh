@@ -1,26 +1,27 @@
-/* The segments of a shard, on their way to a kernel: a few at a time, by value, so that they need no memory of their
- * own on the device and a recorded graph holds them. Operations with more are queued as several launches. */
+/* Search in the segments of a shard, which ascend and do not overlap. */
 #ifndef FSDP_ENGINE_DEVICE_CUDA_KERNELS_SEGMENTS_CUH
 #define FSDP_ENGINE_DEVICE_CUDA_KERNELS_SEGMENTS_CUH
 
-#include "engine/checked.h"
 #include "engine/device/operation.h"
 
-/* 64 segments are 1.5 of the 4 KB that a kernel's arguments may take. */
-enum { SEGMENTS = 64 };
+#include "cuda_instructions.h"
 
 typedef struct segment_list {
-    int count;
-    segment segments[SEGMENTS];
+    const segment *segments; /* in device memory */
+    int64_t count;
 } segment_list;
 
-/* The part of the launch's segments that begins at `first`. */
-static inline segment_list segments_from(const attributes *a, int64_t first) {
-    segment_list list = {};
-    list.count = (int)minimum(a->segment_count - first, SEGMENTS);
-    for (int i = 0; i < list.count; i++)
-        list.segments[i] = a->segments[first + i];
-    return list;
+/* Index of the first segment that ends after `element`. */
+static __device__ int64_t first_segment_after(const segment_list &list, int64_t element) {
+    int64_t low = 0, high = list.count;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (list.segments[middle].offset + list.segments[middle].count <= element)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 #endif

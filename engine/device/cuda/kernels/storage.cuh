@@ -89,15 +89,12 @@ template <int N, typename T> __device__ __forceinline__ void store(T *to, floats
     }
 }
 
-/* What is stored, or 0 where the operation overwrites. */
-template <int N, typename T> __device__ __forceinline__ floats<N> load_if(bool adds, const T *from) {
-    floats<N> f;
-    if (adds)
-        return load<N>(from);
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        f.v[i] = 0;
-    return f;
+/* from[at .. at + N - 1] if `there`, else zeros: of an operand that may be absent, or is overwritten. */
+template <int N, typename T> __device__ __forceinline__ floats<N> load_if(bool there, const T *from, int64_t at) {
+    if (there)
+        return load<N>(from + at);
+    floats<N> zeros = {};
+    return zeros;
 }
 
 /* Calls f with a value of the type that `type` names. */
