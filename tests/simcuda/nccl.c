@@ -20,8 +20,9 @@ enum call_kind { CALL_ALL_GATHER, CALL_REDUCE_SCATTER, CALL_ALL_REDUCE, CALL_SEN
 struct ncclComm {
     region shared;
     int rank, device;
-    uint64_t ticket;         /* of the round that is next */
-    uint64_t issued, served; /* batches: queued, finished; they are served in the order in which they were issued */
+    uint64_t ticket; /* of the round that is next */
+    cudaStream_t stream;
+    bool used, under_way; /* on that stream; a batch has begun and not finished */
     bool aborted;
     ncclResult_t error;
     int users; /* batches queued, and the communicator's owner */
@@ -41,7 +42,6 @@ typedef struct progress {
 /* What is queued as one piece of work: a call, or all calls of a group. */
 typedef struct batch {
     struct ncclComm *communicator;
-    uint64_t turn;
     cudaStream_t stream;
     size_t count;
     progress *calls;
@@ -228,9 +228,9 @@ static bool advance_batch(void *state) {
     struct ncclComm *c = b->communicator;
     if (c->aborted)
         return true;
-    if (b->turn != c->served || simcuda_random() % 4 == 0)
+    if (simcuda_random() % 4 == 0)
         return false;
-    bool finished = true;
+    bool finished = c->under_way = true;
     for (size_t i = 0; i < b->count; i++) {
         progress *p = &b->calls[i];
         if (!p->finished && p->what.kind >= CALL_SEND)
@@ -241,9 +241,14 @@ static bool advance_batch(void *state) {
         if (!p->finished && p->what.kind < CALL_SEND)
             break; /* collectives of one communicator go in order */
     }
-    if (finished)
-        c->served++;
-    return finished;
+    if (!finished)
+        return false;
+    c->under_way = false;
+    for (size_t i = 0; i < b->count; i++) { /* ready to begin anew, when a graph that holds it is launched again */
+        b->calls[i].done = 0;
+        b->calls[i].finished = false;
+    }
+    return true;
 }
 
 static void destroy_batch(void *state) {
@@ -254,8 +259,14 @@ static void destroy_batch(void *state) {
 }
 
 static void queue_batch(batch *b) {
-    b->turn = b->communicator->issued++;
-    b->communicator->users++;
+    struct ncclComm *c = b->communicator;
+    if (c->used && c->stream != b->stream)
+        simcuda_refuse(
+            "NCCL: a communicator is used on two streams: the library would order its calls as they were made, "
+            "and this project means to keep it on one");
+    c->used = true;
+    c->stream = b->stream;
+    c->users++;
     simcuda_queue(b->stream, (simcuda_work){.name = kind_name(b->calls[0].what.kind),
                                             .advance = advance_batch,
                                             .destroy = destroy_batch,
@@ -405,7 +416,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t communicator) {
 ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
     if (communicator == NULL)
         return ncclInvalidArgument;
-    if (communicator->served != communicator->issued)
+    if (communicator->under_way)
         simcuda_refuse("NCCL: a communicator with unfinished calls is destroyed");
     release(communicator);
     return ncclSuccess;
@@ -423,8 +434,7 @@ ncclResult_t ncclCommAbort(ncclComm_t communicator) {
 ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t *error) {
     if (communicator == NULL)
         return ncclInvalidArgument;
-    if (communicator->error == ncclSuccess && region_lost_rank(&communicator->shared) >= 0 &&
-        communicator->served != communicator->issued)
+    if (communicator->under_way && region_lost_rank(&communicator->shared) >= 0)
         communicator->error = ncclRemoteError;
     *error = communicator->error;
     return ncclSuccess;
