@@ -29,16 +29,13 @@ static __global__ void __launch_bounds__(THREADS, 2)
     float sum = 0;
     if (row < rows && column < head_width) {
         if (aligned) {
-            const vector_128 a = load_128(dout + at), b = load_128(out + at);
-            S x[CHUNK], y[CHUNK];
-            memcpy(x, &a, sizeof x);
-            memcpy(y, &b, sizeof y);
+            const floats<CHUNK> a = load<CHUNK>(dout + at), b = load<CHUNK>(out + at);
 #pragma unroll
             for (int i = 0; i < CHUNK; i++)
-                sum = fmaf((float)x[i], (float)y[i], sum);
+                sum = fmaf(a.v[i], b.v[i], sum);
         } else {
             for (int i = 0; i < CHUNK && column + i < head_width; i++)
-                sum = fmaf((float)dout[at + i], (float)out[at + i], sum);
+                sum = fmaf(widen(dout[at + i]), widen(out[at + i]), sum);
         }
     }
     for (int distance = lanes / 2; distance > 0; distance /= 2)

@@ -15,10 +15,7 @@
 
 #include "engine/device/cuda/kernels.h"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_instructions.h>
-#include <cuda_runtime.h>
+#include "storage.cuh"
 
 enum { WARPS = 4, THREADS = 32 * WARPS, WARP_ROWS = 16, TILE_ROWS = WARPS * WARP_ROWS };
 
@@ -60,10 +57,6 @@ template <typename S, int PADDED> struct tile {
     static constexpr int CHUNK = 16 / (int)sizeof(S), CHUNKS = PADDED / CHUNK, ROW = PADDED + CHUNK;
 };
 
-template <typename S> static __device__ S storage_zero() {
-    return S(0.0f);
-}
-
 /* Rows first ... first + ROWS - 1 of a head into shared memory; `source` is the head's first element in the sequence's
  * first row. The copies may still be under way on return: copy_async_wait. */
 template <typename S, int PADDED, int ROWS>
@@ -78,7 +71,7 @@ static __device__ void load_tile(S *to, const S *source, int64_t row_stride, int
             copy_async_16(chunk, inside > 0 ? from : source, inside > 0 ? 16 : 0);
         else
             for (int c = 0; c < t::CHUNK; c++)
-                chunk[c] = c < inside ? from[c] : storage_zero<S>();
+                narrow(c < inside ? widen(from[c]) : 0, &chunk[c]);
     }
     copy_async_commit();
 }
