@@ -48,15 +48,16 @@ static void print_program(const program *p) {
 }
 
 static step *sharded_step(const job *j, const model *m, const flat_layout *layout, double *since) {
-    program *forward = model_forward(m, 1, SEQUENCE, HEAD_LOSS);
+    const precision_settings fp32 = {0};
+    program *forward = model_forward(m, 1, SEQUENCE, HEAD_LOSS, &fp32);
     lap(since, "forward");
     bool *keep = recompute_keep(forward, j->recompute, 0);
-    program *micro = autodiff(forward, keep);
+    program *micro = autodiff(forward, keep, &fp32);
     lap(since, "backward");
     const schedule_settings settings = {
         .ranks = RANKS, .passes = j->passes, .prefetch = 1, .reduce_each = true, .optimizer = true};
     step *s = shard_schedule(micro, &m->list, layout, &settings);
-    const optimizer_settings adamw = {0.9, 0.95, 1e-8, 0.1, 1};
+    const optimizer_settings adamw = {0.9, 0.95, 1e-8, 0.1, 1, 0};
     optimizer_append(s, &m->list, layout, &adamw);
     lap(since, "shard");
     program_destroy(micro);

@@ -41,7 +41,7 @@ typedef struct collective {
     int group_first;     /* the group is ranks first, first + stride, ... (size of them), this rank among them */
     int group_stride;
     int group_size;
-    dtype type;            /* fp32; fp64 for all_gather only */
+    dtype type;            /* of what travels: fp32 or bf16; all_gather: any. A reduce_scatter's output is fp32 */
     int64_t count;         /* elements of one rank's part; all_reduce: of the whole tensor */
     int64_t input, output; /* bytes from the arena's start; see above for what may coincide */
     int odd;               /* sums: see above; group_size is odd times a power of two */

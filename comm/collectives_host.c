@@ -5,8 +5,8 @@
  * staging buffer exists. Pages of a peer's arena are dropped from this process after use, so that they do not count
  * as its resident memory. Between nodes parts travel as point-to-point messages.
  *
- * Sums are fp32: runs of `odd` members of the group are summed left to right, in the order of ranks, and these sums
- * pairwise (odd == group_size: all left to right). The same bits on every rank and every run.
+ * Sums are made in fp32, whatever travels: runs of `odd` members of the group are summed left to right, in the order of
+ * ranks, and these sums pairwise (odd == group_size: all left to right). The same bits on every rank and every run.
  *
  * Waiting yields the core (spin briefly, then yield, then sleep in growing steps), so more ranks than cores is an
  * ordinary case. */
@@ -118,11 +118,11 @@ static bool all_have_come(host_collectives *c, int32_t index) {
 static void sum_parts(host_collectives *c, int32_t index) {
     const collective *o = &c->list[index];
     int own = own_member(c, o);
-    int64_t start = part_start(o, own), count = part_count(o, own);
-    int64_t offset = o->input + start * (int64_t)sizeof(float);
+    int64_t start = part_start(o, own), bytes = part_count(o, own) * dtype_bytes(o->type);
+    int64_t offset = o->input + start * dtype_bytes(o->type);
     for (int k = 0; k < o->group_size; k++) {
         part *p = &c->parts[k];
-        *p = (part){.bytes = count * (int64_t)sizeof(float), .rank = NO_RANK};
+        *p = (part){.bytes = bytes, .rank = NO_RANK};
         if (is_far(c, o, k)) {
             p->from = messages_slot(c->messages, index, k);
         } else {
@@ -131,8 +131,15 @@ static void sum_parts(host_collectives *c, int32_t index) {
             p->from = window_at(c->window, p->rank, offset);
         }
     }
-    float *output = (float *)(c->arena + o->output) + (o->kind == OPERATION_ALL_REDUCE ? start : 0);
-    transfer_sum(c->pool, c->window, c->parts, o->group_size, o->odd, output, o->accumulate);
+    bool whole = o->kind == OPERATION_ALL_REDUCE; /* this rank's slice of it */
+    const summation sum = {.parts = c->parts,
+                           .count = o->group_size,
+                           .odd = o->odd,
+                           .type = o->type,
+                           .out = c->arena + o->output + (whole ? start * dtype_bytes(o->type) : 0),
+                           .out_type = whole ? o->type : DTYPE_F32,
+                           .accumulate = o->accumulate};
+    transfer_sum(c->pool, c->window, &sum);
 }
 
 /* Pulls the parts of the near members, those after this rank first, so that not all ranks read one rank's memory at

@@ -20,7 +20,7 @@ int64_t part_count(const collective *o, int member) {
 bool part_in_place(const collective *o, int member) {
     int64_t place = part_start(o, member) * dtype_bytes(o->type);
     return (o->kind == OPERATION_ALL_GATHER && o->input == o->output + place) ||
-           (o->kind == OPERATION_REDUCE_SCATTER && o->output == o->input + place);
+           (o->kind == OPERATION_REDUCE_SCATTER && o->type == DTYPE_F32 && o->output == o->input + place);
 }
 
 int64_t slot_bytes(const collective *o) {
@@ -33,16 +33,17 @@ bool is_near(const world *w, transport how, int rank) {
 
 static void check_one(const world *w, const collective *o, int64_t arena_bytes) {
     bool whole_input = sums(o), whole_output = o->kind != OPERATION_REDUCE_SCATTER;
-    int64_t part = must_multiply(o->count, dtype_bytes(o->type));
+    int64_t part = must_multiply(o->count, dtype_bytes(o->type)),
+            shard = must_multiply(o->count, dtype_bytes(DTYPE_F32));
     int64_t whole = must_multiply(part, o->kind == OPERATION_ALL_REDUCE ? 1 : o->group_size);
     int member = member_of(o, w->rank);
     check(member >= 0 && member < o->group_size && rank_of(o, member) == w->rank, "%s: not in the group", o->name);
     check(o->stream >= 0 && o->stream < COLLECTIVE_STREAMS, "%s: stream %d", o->name, o->stream);
-    check(!sums(o) || o->type == DTYPE_F32, "%s: sums of %s", o->name, dtype_name(o->type));
+    check(!sums(o) || o->type == DTYPE_F32 || o->type == DTYPE_BF16, "%s: sums of %s", o->name, dtype_name(o->type));
     check(!sums(o) || (o->odd > 0 && o->group_size % o->odd == 0), "%s: runs of %d ranks", o->name, o->odd);
     check(!o->accumulate || o->kind == OPERATION_REDUCE_SCATTER, "%s: only a reduce_scatter accumulates", o->name);
     check(o->input >= 0 && o->input <= arena_bytes - (whole_input ? whole : part), "%s: input outside arena", o->name);
-    check(o->output >= 0 && o->output <= arena_bytes - (whole_output ? whole : part), "%s: output outside arena",
+    check(o->output >= 0 && o->output <= arena_bytes - (whole_output ? whole : shard), "%s: output outside arena",
           o->name);
 }
 

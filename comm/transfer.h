@@ -20,8 +20,18 @@ enum { NO_RANK = -1 };
 /* to = from, for each part. */
 void transfer_copy(pool *p, const window *v, const part *parts, int count);
 
-/* out[i] = sum over the parts, fp32: runs of `odd` parts left to right, these sums pairwise; then added to out[i] if
- * `accumulate`. Parts are of the same size, count is odd times a power of two; out may be one of them. */
-void transfer_sum(pool *p, const window *v, const part *parts, int count, int odd, float *out, bool accumulate);
+/* A sum of parts of one type, fp32 or bf16. */
+typedef struct summation {
+    const part *parts;
+    int count,
+        odd; /* runs of `odd` parts are summed left to right, these sums pairwise; count is odd times a power of two */
+    dtype type;
+    void *out; /* may be one of the parts, if of their type */
+    dtype out_type;
+    bool accumulate; /* the sum is added to what is there */
+} summation;
+
+/* out[i] = sum over the parts, in fp32, rounded when it is stored. Parts are of the same size. */
+void transfer_sum(pool *p, const window *v, const summation *s);
 
 #endif

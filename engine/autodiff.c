@@ -1,18 +1,21 @@
 #include "engine/autodiff.h"
 
 #include "engine/checked.h"
+#include "engine/device/update.h"
 
 #include <stdlib.h>
 
 typedef struct autodiff_state {
     const program *forward;
-    const bool *keep;    /* NULL: all */
-    program *p;          /* the program being written; tensors of the forward program keep their numbers */
-    int32_t known;       /* tensors of the forward program: the length of the arrays below */
-    int32_t *maker;      /* [tensors]: forward operation that writes it; NO_OPERATION */
-    tensor_id *again;    /* [tensors]: what backward reads in place of it; NO_TENSOR until needed */
-    tensor_id *gradient; /* [tensors]: gradient of a tensor, NO_TENSOR until something contributes */
-    bool *written;       /* [tensors]: a parameter's gradient has its first value */
+    const bool *keep; /* NULL: all */
+    const precision_settings *precision;
+    program *p;           /* the program being written; tensors of the forward program keep their numbers */
+    int32_t known;        /* tensors of the forward program: the length of the arrays below */
+    int32_t *maker;       /* [tensors]: forward operation that writes it; NO_OPERATION */
+    tensor_id *again;     /* [tensors]: what backward reads in place of it; NO_TENSOR until needed */
+    tensor_id *gradient;  /* [tensors]: gradient of a tensor, NO_TENSOR until something contributes */
+    bool *written;        /* [tensors]: a parameter's gradient has its first value */
+    tensor_id loss_scale; /* NO_TENSOR: gradients are not scaled */
 } autodiff_state;
 
 static tensor_id gradient_of(const autodiff_state *a, tensor_id t) {
@@ -64,11 +67,12 @@ static char *gradient_name(const autodiff_state *a, tensor_id t) {
     return memory_format("%s.gradient", a->p->tensors[t].name);
 }
 
-/* A new tensor of the shape and type of t, for its gradient. */
+/* A new tensor of the shape of t, for its gradient: an activation's has its type. */
 static tensor_id gradient_like(autodiff_state *a, tensor_id t, tensor_role role) {
     char *name = gradient_name(a, t);
     const tensor shape = a->p->tensors[t];
-    tensor_id made = program_tensor(a->p, name, role, shape.type, OPERAND_DIMENSIONS, shape.shape);
+    const dtype type = role == ROLE_GRADIENT ? a->precision->gradient : shape.type;
+    tensor_id made = program_tensor(a->p, name, role, type, OPERAND_DIMENSIONS, shape.shape);
     free(name);
     return made;
 }
@@ -265,6 +269,7 @@ static rule *const rules[OPERATION_KIND_COUNT] = {
 static void forward_operation(autodiff_state *a, const operation *f) {
     operation o = *f;
     if (o.kind == OPERATION_CROSS_ENTROPY) {
+        o.in[3] = a->loss_scale;
         o.out[1] = gradient_like(a, o.in[0], ROLE_ACTIVATION);
         a->gradient[o.in[0]] = o.out[1];
     }
@@ -334,9 +339,16 @@ static void prepare(autodiff_state *a) {
                 a->maker[a->forward->operations[i].out[k]] = i;
 }
 
-program *autodiff(const program *forward, const bool *keep) {
-    autodiff_state a = {.forward = forward, .keep = keep, .p = copy_tensors(forward), .known = forward->tensor_count};
+program *autodiff(const program *forward, const bool *keep, const precision_settings *precision) {
+    autodiff_state a = {.forward = forward,
+                        .keep = keep,
+                        .precision = precision,
+                        .p = copy_tensors(forward),
+                        .known = forward->tensor_count,
+                        .loss_scale = NO_TENSOR};
     prepare(&a);
+    if (precision->loss_scale > 0)
+        a.loss_scale = program_tensor(a.p, "loss_scale", ROLE_MOMENT, DTYPE_F64, 1, (int64_t[]){LOSS_SCALE_COUNT});
     forward_pass(&a);
     for (int32_t i = forward->operation_count - 1; i >= 0; i--)
         if (forward->operations[i].chunk == NO_CHUNK)

@@ -2,6 +2,7 @@
 #ifndef FSDP_ENGINE_AUTODIFF_H
 #define FSDP_ENGINE_AUTODIFF_H
 
+#include "engine/precision.h"
 #include "engine/program.h"
 
 /* A new program: the forward operations of `forward` and, behind them, their backward. A chunk of the head is followed
@@ -11,7 +12,10 @@
  *
  * keep[t] says whether the forward tensor t is kept for the backward; NULL: all are. One that is needed and was not
  * kept is written again, by re-emitting the operation that made it, and so on down to what was kept: the same kernels
- * on the same inputs, hence the same bits. */
-program *autodiff(const program *forward, const bool *keep);
+ * on the same inputs, hence the same bits.
+ *
+ * Gradients of activations have the activations' types, those of parameters the precision's. With a loss scale there is
+ * a tensor of role MOMENT, [LOSS_SCALE_COUNT], that the losses' gradients are multiplied by. */
+program *autodiff(const program *forward, const bool *keep, const precision_settings *precision);
 
 #endif

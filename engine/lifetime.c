@@ -94,8 +94,8 @@ static turn *turns_of(const program *p, int32_t *count) {
     *count = 0;
     for (int32_t i = 0; i < p->operation_count; i++) {
         const operation *o = &p->operations[i];
-        if (o->stream != STREAM_COMPUTE || o->phase == PHASE_UPDATE)
-            continue;
+        if (o->stream != STREAM_COMPUTE || o->phase == PHASE_UPDATE || o->kind == OPERATION_CAST)
+            continue; /* casts go with gathers and reductions */
         if (*count == 0 || turns[*count - 1].unit != o->unit || turns[*count - 1].pass != o->pass)
             turns[(*count)++] = (turn){.first = i, .unit = o->unit, .pass = o->pass};
         const launch l = program_launch(p, o, NULL);

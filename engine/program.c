@@ -18,9 +18,9 @@ const char *phase_name(phase p) {
 
 const char *tensor_role_name(tensor_role role) {
     static const char *const names[ROLE_COUNT] = {
-        "master weights",      "moments",   "constants",      "parameters",
-        "gathered parameters", "gradients", "flat gradients", "gradient shard",
-        "activations",         "workspace", "inputs",         "results"};
+        "master weights",      "moments",   "constants",      "parameters",     "rounded shards",
+        "gathered parameters", "gradients", "flat gradients", "gradient shard", "activations",
+        "workspace",           "inputs",    "results"};
     return names[role];
 }
 

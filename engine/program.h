@@ -34,9 +34,10 @@ typedef enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE, PHASE_COUNT } 
 /* What a tensor is for; the memory table has one line per role. */
 typedef enum tensor_role {
     ROLE_MASTER,         /* this rank's shard of a unit's fp32 parameters; persistent */
-    ROLE_MOMENT,         /* optimizer state of the same shard; persistent */
+    ROLE_MOMENT,         /* optimizer state of the same shard, and what else changes with updates; persistent */
     ROLE_CONSTANT,       /* tables computed at start-up (rotary angles); persistent */
     ROLE_PARAMETER,      /* before shard/: a whole parameter; afterwards a view of a gathered unit */
+    ROLE_ROUNDED,        /* this rank's shard of a unit as it is gathered, where that is not in fp32 */
     ROLE_GATHERED,       /* a unit's whole flat parameter, between a gather and its last use */
     ROLE_GRADIENT,       /* before shard/: a parameter's gradient; afterwards a view of a unit's flat gradient */
     ROLE_FLAT_GRADIENT,  /* a unit's whole flat gradient, until reduced */
@@ -154,10 +155,10 @@ launch program_launch(const program *p, const operation *o, void *arena);
 /* Takes over an allocated array: it is freed with the program. Returns it. */
 void *program_own(program *p, void *allocated);
 
-/* Bytes by role at the moment of highest use, and which operation that is. From the list alone: what place adds by
- * alignment, by holding and by packing (engine/place.h) is not in it. */
+/* Bytes by role and type at the moment of highest use, and which operation that is. From the list alone: what place
+ * adds by alignment, by holding and by packing (engine/place.h) is not in it. */
 typedef struct memory_profile {
-    int64_t bytes[ROLE_COUNT];
+    int64_t bytes[ROLE_COUNT][DTYPE_COUNT];
     int64_t live;      /* sum of the above: live bytes at the peak */
     int32_t operation; /* index of the operation at the peak; NO_OPERATION: nothing comes and goes */
 } memory_profile;

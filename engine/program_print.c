@@ -36,7 +36,7 @@ memory_profile program_memory(const program *p) {
             comes_and_goes(p, lives, t) && lives[t].first <= m.operation && m.operation <= lives[t].last;
         if (!lives_then && !(p->tensors[t].persistent && p->tensors[t].base == NO_TENSOR))
             continue;
-        m.bytes[p->tensors[t].role] += lives[t].bytes;
+        m.bytes[p->tensors[t].role][p->tensors[t].type] += lives[t].bytes;
         m.live += lives[t].bytes;
     }
     free(lives);

@@ -13,6 +13,7 @@ typedef struct step {
     tensor_id *first_moment, *second_moment; /* [units]; NO_TENSOR without an optimizer */
     tensor_id *gradient;     /* [units]: reduced gradient of the shard; NO_TENSOR without an optimizer */
     tensor_id update_count;  /* fp64 [1], persistent; NO_TENSOR without an optimizer */
+    tensor_id loss_scale;    /* fp64 [LOSS_SCALE_COUNT], persistent; NO_TENSOR: gradients are not scaled */
     tensor_id scalars;       /* fp64 [SCALAR_COUNT] */
     tensor_id contributions; /* fp64 [c]: squares of granules, then a loss sum per pass */
     int64_t loss_column;     /* of the first loss sum */

@@ -25,7 +25,9 @@ enum config_reduce_every { CONFIG_EACH, CONFIG_LAST };
 enum config_reduce { CONFIG_FAST, CONFIG_REPRODUCIBLE };
 enum config_device_kind { CONFIG_DEVICE_AUTO, CONFIG_DEVICE_CPU, CONFIG_DEVICE_CUDA };
 enum config_checkpoint_failure { CONFIG_CONTINUE, CONFIG_FAILURE_STOP };
-enum config_dtype { CONFIG_FP32, CONFIG_BF16 };
+enum config_compute { CONFIG_FP32, CONFIG_TF32, CONFIG_BF16, CONFIG_FP16, CONFIG_FP8 };
+enum config_communicate { CONFIG_COMMUNICATE_FP32, CONFIG_COMMUNICATE_BF16 };
+enum config_model_dtype { CONFIG_MODEL_FP32, CONFIG_MODEL_BF16 };
 
 typedef struct config_model {
     int family; /* model_family */
@@ -73,8 +75,8 @@ typedef struct config_shard {
 } config_shard;
 
 typedef struct config_precision {
-    int compute;       /* one is built: fp32 */
-    int communicate;   /* config_dtype */
+    int compute;       /* config_compute */
+    int communicate;   /* config_communicate */
     double loss_scale; /* 0: dynamic */
 } config_precision;
 
@@ -90,7 +92,7 @@ typedef struct config_output {
     int checkpoint_failure; /* config_checkpoint_failure */
     char *resume;
     ini_words accept;
-    int model_dtype;       /* config_dtype */
+    int model_dtype;       /* config_model_dtype */
     int trace;             /* config_switch */
     double trace_steps[2]; /* first and last, from 1, whole */
 } config_output;

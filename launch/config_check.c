@@ -97,6 +97,15 @@ static bool resolve_strategy(config *c, int ranks, error *e) {
     return true;
 }
 
+static bool check_precision(const config *c, error *e) {
+    const config_precision *p = &c->precision;
+    if (p->communicate == CONFIG_COMMUNICATE_BF16 && c->shard.reduce == CONFIG_REPRODUCIBLE)
+        return config_refuse(c, &p->communicate, e,
+                             "reduce = reproducible needs fp32: what is rounded on its way depends on the number of "
+                             "ranks");
+    return true;
+}
+
 enum { MOST_TRACED = 100 }; /* a trace of more would be gigabytes that no viewer opens */
 
 static bool resolve_trace(config *c, error *e) {
@@ -141,5 +150,5 @@ static bool check_accept(const config *c, error *e) {
 
 bool config_check(config *c, int ranks, error *e) {
     return check_batch(c, ranks, e) && check_validation(c, e) && check_optimizer(c, e) &&
-           resolve_strategy(c, ranks, e) && resolve_trace(c, e) && check_accept(c, e);
+           resolve_strategy(c, ranks, e) && check_precision(c, e) && resolve_trace(c, e) && check_accept(c, e);
 }

@@ -108,10 +108,10 @@ const config_key config_keys[] = {
 
     {FIELD(precision, compute), .type = CONFIG_WORD, .words = "fp32|tf32|bf16|fp16|fp8", .initial = "fp32",
      .built = "fp32", .help = "of matmuls and activations; master weights and optimizer states stay fp32"},
-    {FIELD(precision, communicate), .type = CONFIG_WORD, .words = "fp32|bf16", .initial = "fp32", .built = "fp32",
+    {FIELD(precision, communicate), .type = CONFIG_WORD, .words = "fp32|bf16", .initial = "fp32",
      .help = "gradients on the wire"},
-    {FIELD(precision, loss_scale), .type = CONFIG_NUMBER, .words = "dynamic", .initial = "dynamic", .built = "dynamic",
-     ABOVE(0), .help = "for fp16"},
+    {FIELD(precision, loss_scale), .type = CONFIG_NUMBER, .words = "dynamic", .initial = "dynamic", ABOVE(0),
+     .help = "of fp16: what the loss is multiplied by before backward"},
 
     {FIELD(device, kind), .type = CONFIG_WORD, .words = "auto|cpu|cuda", .initial = "auto", .built = "auto|cpu",
      .help = "what computes"},

@@ -64,6 +64,15 @@ static bool open_device(session *s, error *e) {
     return device_cpu.open(&settings, &s->device, e);
 }
 
+/* What was asked for and makes no difference. */
+static void warn_precision(const session *s) {
+    const config_precision *p = &s->config->precision;
+    if (p->compute == CONFIG_TF32 && s->device->functions == &device_cpu)
+        warn(s, memory_format("[precision] compute = tf32: the CPU computes in fp32"));
+    if (p->compute != CONFIG_FP16 && config_given(s->config, &p->loss_scale))
+        warn(s, memory_format("[precision] loss_scale: only compute = fp16 scales the loss"));
+}
+
 /* ---- data ---- */
 
 static bool open_data(session *s, error *e) {
@@ -232,6 +241,7 @@ static bool prepare(session *s, error *e) {
         check_validation(s, e);
     if (!world_agree(&s->world, e))
         return false;
+    warn_precision(s);
     /* Every rank must choose the same level of recomputation, so the tightest machine decides. */
     const int64_t budget = -(int64_t)world_maximum(&s->world, -(double)memory_budget(s->world.local_size));
     if (plan_create(s->config, &s->shape, &s->world, s->device, wishes_of(s), budget, &s->plan, e))
@@ -301,6 +311,7 @@ static bool print_plan(session *s, error *e) {
     const int ranks = s->line.ranks > 0 ? s->line.ranks : s->world.size;
     if (!read_settings(s, ranks, e) || !open_device(s, e))
         return false;
+    warn_precision(s);
     world imagined = world_imagined(ranks);
     const bool validates = s->config->data.validation.count > 0 || s->config->data.validation_fraction > 0;
     const plan_wishes wishes = {.train = true, .validation = validates};

@@ -131,7 +131,7 @@ static bool open_window(generator *g, int64_t length, error *e) {
     window *opened = &g->window;
     close_window(g);
     opened->length = length;
-    opened->program = model_forward(g->model, 1, length, HEAD_LOGITS);
+    opened->program = model_forward(g->model, 1, length, HEAD_LOGITS, &(precision_settings){0});
     for (tensor_id t = 0; t < opened->program->tensor_count; t++) /* whole parameters stay from pass to pass */
         if (opened->program->tensors[t].role == ROLE_PARAMETER)
             opened->program->tensors[t].persistent = true;

@@ -129,6 +129,8 @@ bool metrics_step(metrics *m, const step_report *report, error *e) {
     add_number(event, "loss", report->loss);
     add_number(event, "gradient_norm", report->gradient_norm);
     add_number(event, "learning_rate", report->learning_rate);
+    if (report->loss_scale > 0)
+        add_number(event, "loss_scale", report->loss_scale);
     add_integer(event, "tokens", report->tokens);
     add_number(event, "seconds", report->seconds);
     add_number(event, "exposed", report->exposed);

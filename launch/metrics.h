@@ -15,6 +15,7 @@
 #include "engine/error.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A step, for metrics and for the terminal. */
@@ -23,6 +24,8 @@ typedef struct step_report {
     double loss;          /* mean over the global batch, before the update */
     double gradient_norm; /* before clipping */
     double learning_rate;
+    double loss_scale;        /* that its gradients were multiplied by; 0: none, which is left out */
+    bool overflow;            /* gradients were too large for it: no update, and half of it from now on */
     int64_t tokens;           /* trained on since the run's first step */
     double seconds;           /* the whole step without validation and saving */
     double exposed;           /* of them, what a rank waited for others and moved their bytes; the largest over ranks */

@@ -2,6 +2,7 @@
 
 #include "engine/autodiff.h"
 #include "engine/checked.h"
+#include "engine/device/update.h"
 #include "engine/place.h"
 #include "engine/recompute.h"
 #include "engine/verify.h"
@@ -32,7 +33,7 @@ static step *training_step(const ingredients *of, int32_t level) {
     const config_optimizer *o = &of->config->optimizer;
     const parameter_list *list = &of->plan->model->list;
     bool *keep = recompute_keep(of->forward, (recompute_policy)of->config->shard.recompute, level);
-    program *micro = autodiff(of->forward, keep);
+    program *micro = autodiff(of->forward, keep, &of->plan->precision);
     step *s = shard_schedule(micro, list, of->plan->layout, &of->schedule);
     program_destroy(micro);
     free(keep);
@@ -40,7 +41,8 @@ static step *training_step(const ingredients *of, int32_t level) {
                                           .beta_second = o->betas[1],
                                           .epsilon = o->epsilon,
                                           .weight_decay = o->weight_decay,
-                                          .clip = o->clip};
+                                          .clip = o->clip,
+                                          .loss_scale_interval = of->plan->precision.loss_scale_interval};
     optimizer_append(s, list, of->plan->layout, &optimizer);
     return finish_step(s, of->device);
 }
@@ -131,14 +133,33 @@ static bool check_size(const ingredients *of, error *e) {
 
 /* ---- the plan ---- */
 
-static schedule_settings schedule_of(const config *c, const world *w, int64_t passes, bool trains) {
+/* Whole gradients are stored in bf16 only where they are sent so and computed with so: they take less memory then, and
+ * gain nothing by being rounded later. */
+static precision_settings precision_of(const config *c) {
+    static const dtype storages[] = {
+        [CONFIG_FP32] = DTYPE_F32, [CONFIG_TF32] = DTYPE_F32, [CONFIG_BF16] = DTYPE_BF16, [CONFIG_FP16] = DTYPE_F16};
+    const config_precision *p = &c->precision;
+    precision_settings made = {.storage = storages[p->compute], .tf32 = p->compute == CONFIG_TF32};
+    made.wire = p->communicate == CONFIG_COMMUNICATE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    if (c->shard.group > 1 && made.wire == made.storage)
+        made.gradient = made.storage;
+    if (made.storage == DTYPE_F16) {
+        const bool dynamic = p->loss_scale == 0;
+        made.loss_scale = dynamic ? LOSS_SCALE_FIRST : p->loss_scale;
+        made.loss_scale_interval = dynamic ? LOSS_SCALE_INTERVAL : 0;
+    }
+    return made;
+}
+
+static schedule_settings schedule_of(const config *c, const world *w, const plan *p, bool trains) {
     return (schedule_settings){.ranks = w->size,
-                               .passes = passes,
+                               .passes = p->passes,
                                .prefetch = (int)c->shard.prefetch,
                                .keep_gathered = c->shard.keep_gathered == CONFIG_YES,
                                .reduce_each = c->shard.reduce_every == CONFIG_EACH,
                                .reproducible = c->shard.reduce == CONFIG_REPRODUCIBLE,
-                               .optimizer = trains};
+                               .optimizer = trains,
+                               .precision = p->precision};
 }
 
 /* Last of all, and once: while a level of recomputation is sought, many programs are made and only measured. */
@@ -152,15 +173,16 @@ bool plan_create(const config *c, const model_shape *shape, const world *w, devi
     const int group = (int)c->shard.group;
     p->mesh = (mesh){.rank = w->rank, .ranks = w->size, .group_size = group};
     p->model = model_create(shape, c->shard.unit);
+    p->precision = precision_of(c);
     p->layout = flat_layout_create(&p->model->list, group, w->rank % group);
     p->passes = c->train.global_batch / (c->train.micro_batch * w->size);
-    program *forward = model_forward(p->model, c->train.micro_batch, c->train.sequence, HEAD_LOSS);
+    program *forward = model_forward(p->model, c->train.micro_batch, c->train.sequence, HEAD_LOSS, &p->precision);
     const ingredients of = {.plan = p,
                             .config = c,
                             .world = w,
                             .device = d,
                             .forward = forward,
-                            .schedule = schedule_of(c, w, p->passes, wishes.train)};
+                            .schedule = schedule_of(c, w, p, wishes.train)};
     bool good = check_size(&of, e) && (!wishes.train || make_training_step(&of, budget, p, e));
     if (good && wishes.validation)
         p->validation = validation_step(&of);

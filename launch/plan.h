@@ -13,6 +13,7 @@
 
 typedef struct plan {
     model *model;
+    precision_settings precision;
     flat_layout *layout;
     mesh mesh;
     int64_t passes;        /* micro-batches of a rank in a step */

@@ -50,9 +50,10 @@ static void print_memory(const plan *p, FILE *to) {
     const memory_profile m = program_memory(x);
     fprintf(to, "memory       per rank, at the step's peak\n");
     for (int role = 0; role < ROLE_COUNT; role++)
-        if (m.bytes[role] > 0)
-            fprintf(to, "             %-20s %12.3f MB\n", tensor_role_name((tensor_role)role),
-                    megabytes(m.bytes[role]));
+        for (int type = 0; type < DTYPE_COUNT; type++)
+            if (m.bytes[role][type] > 0)
+                fprintf(to, "             %-20s %12.3f MB  %s\n", tensor_role_name((tensor_role)role),
+                        megabytes(m.bytes[role][type]), dtype_name((dtype)type));
     const place_bounds bounds = place_bounds_of(x);
     fprintf(to, "             %-20s %12.3f MB  (%lld bytes)\n", "arena", megabytes(p->arena_bytes),
             (long long)p->arena_bytes);

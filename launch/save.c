@@ -11,7 +11,7 @@
 
 bool save_model(trainer *t, error *e) {
     char *folder = memory_format("%s/model", t->config->output.folder);
-    const dtype type = t->config->output.model_dtype == CONFIG_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    const dtype type = t->config->output.model_dtype == CONFIG_MODEL_BF16 ? DTYPE_BF16 : DTYPE_F32;
     const bool good = weights_save(t->plan, t->plan->train, t->train, t->world, folder, type, t->config->model.from, e);
     free(folder);
     return good;

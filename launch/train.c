@@ -109,6 +109,8 @@ static step_report report_of(const trainer *t, const position *before, const dou
                          .loss = plain(result[RESULT_LOSS]),
                          .gradient_norm = plain(result[RESULT_NORM]),
                          .learning_rate = rate_of(t->config, before->step),
+                         .overflow = result[RESULT_OVERFLOW] != 0,
+                         .loss_scale = t->plan->precision.loss_scale > 0 ? result[RESULT_LOSS_SCALE] : 0,
                          .tokens = before->tokens + tokens,
                          .seconds = seconds,
                          .tokens_per_second = (double)tokens / seconds,
@@ -116,8 +118,11 @@ static step_report report_of(const trainer *t, const position *before, const dou
                          .mfu = NAN};
 }
 
-/* Every rank has the same result, so every rank decides alike. *skipped counts bad steps in a row. */
+/* Every rank has the same result, so every rank decides alike. *skipped counts bad steps in a row; overflows of dynamic
+ * loss scaling are no bad steps, and say nothing about those around them. */
 static bool judge(const trainer *t, int64_t step, const double *result, int *skipped, error *e) {
+    if (result[RESULT_OVERFLOW] != 0)
+        return true;
     if (result[RESULT_BAD] == 0) {
         *skipped = 0;
         return true;
@@ -202,6 +207,10 @@ static bool report_step(trainer *t, loop *l, const step_report *report, const no
     if (!metrics_step(t->metrics, report, e))
         return false;
     progress_step(l->shown, report);
+    if (report->overflow)
+        progress_note(l->shown,
+                      "step %lld: gradients overflow with loss scale %g: no update, and half of it from now on",
+                      (long long)report->step, report->loss_scale);
     if (t->unsaved && report->step % t->config->output.log_every == 0)
         progress_note(l->shown, "warning: no checkpoint since step %lld", (long long)maximum(t->saved, 0));
     if (trace_step(l->trace, report->step) != NULL) {

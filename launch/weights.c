@@ -1,6 +1,7 @@
 #include "launch/weights.h"
 
 #include "engine/checked.h"
+#include "engine/device/update.h"
 #include "models/huggingface.h"
 
 #include <stdlib.h>
@@ -79,7 +80,10 @@ static void zero_state(const step *s, run *r) {
 }
 
 void weights_prepare(const plan *p, const step *s, run *r, int64_t sequence) {
+    const double loss_scale[LOSS_SCALE_COUNT] = {[LOSS_SCALE] = p->precision.loss_scale};
     zero_state(s, r);
+    if (s->loss_scale != NO_TENSOR)
+        run_write(r, s->loss_scale, 0, loss_scale, sizeof loss_scale);
     rope_tables(p, s, r, sequence);
 }
 

@@ -4,7 +4,7 @@
 
 #include "launch/plan.h"
 
-/* Zeroes all persistent tensors and fills the rotary tables: before one of the next two. */
+/* Zeroes all persistent tensors, fills the rotary tables and sets the first loss scale: before one of the next two. */
 void weights_prepare(const plan *p, const step *s, run *r, int64_t sequence);
 
 /* Fills this rank's shards with initial values. */

@@ -15,6 +15,7 @@ enum { HEAD_CHUNK_ELEMENTS = 1 << 24, HEAD_CHUNK_ROWS = 64 };
 typedef struct writer {
     program *p;
     const model *m;
+    const precision_settings *precision;
     int64_t tokens;   /* of the micro-batch */
     int64_t sequence; /* tokens of a sequence */
     int32_t unit;     /* unit of the operations being written */
@@ -31,8 +32,8 @@ static tensor_id parameter_tensor(writer *w, int32_t index) {
     const parameter *declared = &w->m->list.items[index];
     if (w->parameters[index] != NO_TENSOR) /* a tied table is used twice */
         return w->parameters[index];
-    tensor_id t =
-        program_tensor(w->p, declared->name, ROLE_PARAMETER, DTYPE_F32, declared->dimensions, declared->shape);
+    tensor_id t = program_tensor(w->p, declared->name, ROLE_PARAMETER, w->precision->storage, declared->dimensions,
+                                 declared->shape);
     w->p->tensors[t].unit = declared->unit;
     w->p->tensors[t].parameter = index;
     return w->parameters[index] = t;
@@ -55,13 +56,21 @@ static tensor_id named(writer *w, const char *name) {
     return parameter_tensor(w, find_parameter(w, w->prefix, name));
 }
 
-static tensor_id activation(writer *w, const char *name, int64_t rows, int64_t columns) {
+static tensor_id value(writer *w, const char *name, dtype type, int64_t rows, int64_t columns) {
     char *full = memory_format("%s.%s", w->prefix, name);
-    tensor_id t = program_tensor(w->p, full, ROLE_ACTIVATION, DTYPE_F32, 2, (int64_t[]){rows, columns});
+    tensor_id t = program_tensor(w->p, full, ROLE_ACTIVATION, type, 2, (int64_t[]){rows, columns});
     w->p->tensors[t].block = w->block;
     w->p->tensors[t].part = w->part;
     free(full);
     return t;
+}
+
+static tensor_id activation(writer *w, const char *name, int64_t rows, int64_t columns) {
+    return value(w, name, w->precision->storage, rows, columns);
+}
+
+static tensor_id statistic(writer *w, const char *name, int64_t rows, int64_t columns) {
+    return value(w, name, DTYPE_F32, rows, columns);
 }
 
 static operation make(writer *w, operation_kind kind) {
@@ -112,7 +121,7 @@ static tensor_id add_and_norm(writer *w, const char *name, tensor_id branch, ten
     if (*residual != NO_TENSOR)
         o.out[1] = activation(w, part, w->tokens, s->width);
     snprintf(part, sizeof part, "%s.statistics", name);
-    o.out[2] = activation(w, part, w->tokens, 2);
+    o.out[2] = statistic(w, part, w->tokens, 2);
     program_append(w->p, &o);
     *residual = *residual == NO_TENSOR ? branch : o.out[1];
     return o.out[0];
@@ -129,6 +138,7 @@ static tensor_id linear(writer *w, const char *name, tensor_id x) {
     if (gpt2)
         o.in[2] = named(w, part);
     o.attributes.transpose_b = !gpt2;
+    o.attributes.tf32 = w->precision->tf32;
     snprintf(part, sizeof part, "%s.output", name);
     o.out[0] = activation(w, part, w->tokens, w->p->tensors[o.in[1]].shape[gpt2 ? 1 : 0]);
     program_append(w->p, &o);
@@ -162,7 +172,7 @@ static tensor_id attend(writer *w, tensor_id qkv) {
     o.attributes = head_attributes(w);
     o.in[0] = qkv;
     o.out[0] = activation(w, "attention.heads", w->tokens, s->heads * s->head_width);
-    o.out[1] = activation(w, "attention.logsumexp", w->tokens, s->heads);
+    o.out[1] = statistic(w, "attention.logsumexp", w->tokens, s->heads);
     program_append(w->p, &o);
     return o.out[0];
 }
@@ -206,6 +216,7 @@ static tensor_id logits_of(writer *w, tensor_id x, tensor_id weight, int32_t chu
     operation o = make(w, OPERATION_MATMUL);
     o.chunk = chunk;
     o.attributes.transpose_b = true;
+    o.attributes.tf32 = w->precision->tf32;
     o.in[0] = x;
     o.in[1] = weight;
     o.out[0] = activation(w, "logits", w->p->tensors[x].shape[0], w->m->shape.vocabulary);
@@ -221,7 +232,7 @@ static int64_t head_rows(int64_t tokens, int64_t vocabulary) {
 
 static void loss_chunk(writer *w, tensor_id x, tensor_id weight, tensor_id losses, int64_t first, int64_t rows,
                        int32_t chunk) {
-    const int64_t width = w->m->shape.width, row = width * dtype_bytes(DTYPE_F32);
+    const int64_t width = w->m->shape.width, row = width * dtype_bytes(w->precision->storage);
     const tensor_id part = program_view(w->p, "head.rows", x, first * row, 2, (int64_t[]){rows, width});
     operation o = make(w, OPERATION_CROSS_ENTROPY);
     o.chunk = chunk;
@@ -261,10 +272,12 @@ static void rope_tables(writer *w) {
     w->sine = program_tensor(w->p, "rope.sine", ROLE_CONSTANT, DTYPE_F32, 2, shape);
 }
 
-program *model_forward(const model *m, int64_t sequences, int64_t sequence, head_mode mode) {
+program *model_forward(const model *m, int64_t sequences, int64_t sequence, head_mode mode,
+                       const precision_settings *precision) {
     const int32_t units = m->list.unit_count;
     writer w = {.p = program_create(units, (const char *const *)m->list.unit_names),
                 .m = m,
+                .precision = precision,
                 .tokens = must_multiply(sequences, sequence),
                 .sequence = sequence,
                 .block = -1,

@@ -3,6 +3,7 @@
 #define FSDP_MODELS_MODEL_H
 
 #include "engine/parameter.h"
+#include "engine/precision.h"
 #include "engine/program.h"
 
 typedef enum model_family { FAMILY_GPT2, FAMILY_LLAMA, FAMILY_COUNT } model_family;
@@ -48,7 +49,8 @@ typedef enum head_mode {
 /* Writes the forward operations of one micro-batch of `sequences` sequences of `sequence` tokens: a program with
  * tensors of role PARAMETER (tensor.parameter names which), INPUT (copied in) and ACTIVATION. Rotary tables are
  * persistent constants named "rope.cosine" and "rope.sine", to be filled by model_rope_table. */
-program *model_forward(const model *m, int64_t sequences, int64_t sequence, head_mode mode);
+program *model_forward(const model *m, int64_t sequences, int64_t sequence, head_mode mode,
+                       const precision_settings *precision);
 
 /* Fills [sequence, head_width / 2] cosines and sines, computed in fp64. */
 void model_rope_table(const model_shape *shape, int64_t sequence, float *cosine, float *sine);

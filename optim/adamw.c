@@ -43,7 +43,8 @@ static granule_columns *columns_of(const step *s, const flat_layout *layout) {
     return columns;
 }
 
-static tensor_id result(step *s, const flat_layout *layout, tensor_id contributions, double clip) {
+static tensor_id result(step *s, const flat_layout *layout, const optimizer_settings *settings,
+                        tensor_id contributions) {
     program *p = s->program;
     operation o = operation_make(OPERATION_STEP_RESULT, PHASE_UPDATE, NO_UNIT);
     o.attributes.columns = program_own(p, columns_of(s, layout));
@@ -51,12 +52,14 @@ static tensor_id result(step *s, const flat_layout *layout, tensor_id contributi
     o.attributes.group_size = layout->group_size;
     o.attributes.loss_column = s->loss_column;
     o.attributes.passes = s->passes;
-    o.attributes.clip = clip;
+    o.attributes.clip = settings->clip;
+    o.attributes.loss_scale_interval = settings->loss_scale_interval;
     o.in[0] = contributions;
     o.in[1] = s->scalars;
     o.out[0] = program_tensor(p, "result", ROLE_RESULT, DTYPE_F64, 1, (int64_t[]){RESULT_COUNT});
     o.out[1] = s->update_count;
-    o.accumulate = 1u << 1;
+    o.out[2] = s->loss_scale;
+    o.accumulate = 1u << 1 | (s->loss_scale != NO_TENSOR ? 1u << 2 : 0);
     program_append(p, &o);
     return o.out[0];
 }
@@ -93,7 +96,7 @@ static void copy_out(step *s, tensor_id t) {
 void optimizer_append(step *s, const parameter_list *list, const flat_layout *layout,
                       const optimizer_settings *settings) {
     granule_norms(s, list, layout);
-    const tensor_id step_result = result(s, layout, gather_contributions(s), settings->clip);
+    const tensor_id step_result = result(s, layout, settings, gather_contributions(s));
     updates(s, list, layout, settings, step_result);
     copy_out(s, step_result);
 }

@@ -8,7 +8,8 @@
 
 typedef struct optimizer_settings {
     double beta_first, beta_second, epsilon, weight_decay;
-    double clip; /* 0: off */
+    double clip;                 /* 0: off */
+    int64_t loss_scale_interval; /* where gradients are scaled: engine/device/update.h */
 } optimizer_settings;
 
 /* Appends: squares of every granule, an all-gather of them and of the losses, their sums, the update of every unit,

@@ -4,12 +4,12 @@
 
 #include <stdlib.h>
 
-/* Parameters start at 256 bytes; a granule is at least that long, and the unit has some thousands of them if it can, so
- * that padding to equal shards stays small at a thousand ranks. */
-enum { PARAMETER_ALIGNMENT = 64, GRANULES_WANTED = 4096, GRANULE_MOST = 65536 };
+/* Parameters start at 256 bytes, in 16-bit formats too. A unit has some thousands of granules if it can, so that
+ * padding to equal shards stays small at a thousand ranks. */
+enum { PARAMETER_ALIGNMENT = 128, GRANULE_LEAST = 64, GRANULES_WANTED = 4096, GRANULE_MOST = 65536 };
 
 static int64_t granule_for(int64_t elements) {
-    int64_t granule = PARAMETER_ALIGNMENT;
+    int64_t granule = GRANULE_LEAST;
     while (granule < GRANULE_MOST && granule * 2 * GRANULES_WANTED <= elements)
         granule *= 2;
     return granule;

@@ -1,6 +1,7 @@
 /* Who owns what: the flat parameter of each unit and its division into shards.
  *
- * A unit's parameters are laid end to end, each starting at 256 bytes. The flat parameter is cut into granules of a
+ * A unit's parameters are laid end to end, each starting at 256 bytes in every format (a layout counts in elements and
+ * is the same for all of them). The flat parameter is cut into granules of a
  * power of two of elements that depends on the unit's size alone; a rank owns a run of granules, the same number on
  * every rank of a shard group. What does not divide is padding at the end, never read as data. */
 #ifndef FSDP_SHARD_FLAT_H

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { STAGE_GROUP, STAGE_REPLICAS, STAGE_PASSES, STAGE_COUNT };
+enum { STAGE_GROUP, STAGE_REPLICAS, STAGE_WIDEN, STAGE_PASSES, STAGE_COUNT };
 
 enum { LEVELS = 64 };
 
@@ -20,6 +20,7 @@ struct reducer {
     step *step;
     const flat_layout *layout;
     bool reproducible;
+    dtype wire;
     unfinished *pending; /* oldest first */
     int32_t pending_count;
     tensor_id (*counter)[LEVELS]; /* [units]: sum of 2^level passes; NO_TENSOR */
@@ -35,6 +36,8 @@ static bool has_stage(const reducer *r, int stage, int64_t pass) {
         return r->layout->group_size > 1;
     case STAGE_REPLICAS:
         return r->step->ranks > r->layout->group_size && (r->reproducible || is_last(r, pass));
+    case STAGE_WIDEN:
+        return r->wire != DTYPE_F32 && has_stage(r, STAGE_REPLICAS, pass);
     case STAGE_PASSES:
         return r->reproducible && r->step->passes > 1;
     default:
@@ -48,13 +51,33 @@ static int next_stage(const reducer *r, int stage, int64_t pass) {
     return stage;
 }
 
-static tensor_id new_shard(reducer *r, int32_t unit) {
+static tensor_id new_tensor(reducer *r, const char *what, int32_t unit, tensor_role role, dtype type,
+                            int64_t elements) {
     program *p = r->step->program;
-    char *name = memory_format("%s.gradient_shard", p->unit_names[unit]);
-    tensor_id t = program_tensor(p, name, ROLE_GRADIENT_SHARD, DTYPE_F32, 1, &r->layout->units[unit].shard);
+    char *name = memory_format("%s.%s", p->unit_names[unit], what);
+    tensor_id t = program_tensor(p, name, role, type, 1, &elements);
     p->tensors[t].unit = unit;
     free(name);
     return t;
+}
+
+static tensor_id new_shard(reducer *r, int32_t unit) {
+    return new_tensor(r, "gradient_shard", unit, ROLE_GRADIENT_SHARD, DTYPE_F32, r->layout->units[unit].shard);
+}
+
+static void cast(reducer *r, unfinished *u, tensor_id to) {
+    operation o = operation_make(OPERATION_CAST, PHASE_BACKWARD, u->unit);
+    o.pass = (int32_t)u->pass;
+    o.in[0] = u->value;
+    u->value = o.out[0] = to;
+    program_append(r->step->program, &o);
+}
+
+/* Brings a value into the type in which it travels. */
+static void narrow(reducer *r, unfinished *u) {
+    const tensor value = r->step->program->tensors[u->value];
+    if (value.type != r->wire)
+        cast(r, u, new_tensor(r, "gradient_sent", u->unit, value.role, r->wire, value.shape[0]));
 }
 
 static int64_t odd_part(int64_t ranks) {
@@ -76,6 +99,7 @@ static operation reduction(const reducer *r, operation_kind kind, rank_group gro
 
 /* If not reproducible, the sums of all passes accumulate in one shard. */
 static void sum_in_group(reducer *r, unfinished *u) {
+    narrow(r, u);
     operation o = reduction(r, OPERATION_REDUCE_SCATTER, GROUP_SHARD, u);
     tensor_id *gradient = &r->step->gradient[u->unit];
     const bool accumulates = !r->reproducible && *gradient != NO_TENSOR;
@@ -85,9 +109,15 @@ static void sum_in_group(reducer *r, unfinished *u) {
 }
 
 static void sum_over_replicas(reducer *r, unfinished *u) {
+    narrow(r, u);
     operation o = reduction(r, OPERATION_ALL_REDUCE, GROUP_REPLICA, u);
-    u->value = o.out[0] = new_shard(r, u->unit);
+    u->value = o.out[0] =
+        new_tensor(r, "gradient_shard", u->unit, ROLE_GRADIENT_SHARD, r->wire, r->layout->units[u->unit].shard);
     program_append(r->step->program, &o);
+}
+
+static void widen(reducer *r, unfinished *u) {
+    cast(r, u, new_shard(r, u->unit));
 }
 
 static tensor_id add(reducer *r, const unfinished *u, tensor_id earlier, tensor_id later) {
@@ -117,8 +147,10 @@ static void sum_over_passes(reducer *r, unfinished *u) {
 
 /* Takes the next stage; false when it was the last. */
 static bool advance(reducer *r, unfinished *u) {
-    static void (*const stages[STAGE_COUNT])(reducer * r, unfinished * u) = {
-        [STAGE_GROUP] = sum_in_group, [STAGE_REPLICAS] = sum_over_replicas, [STAGE_PASSES] = sum_over_passes};
+    static void (*const stages[STAGE_COUNT])(reducer * r, unfinished * u) = {[STAGE_GROUP] = sum_in_group,
+                                                                             [STAGE_REPLICAS] = sum_over_replicas,
+                                                                             [STAGE_WIDEN] = widen,
+                                                                             [STAGE_PASSES] = sum_over_passes};
     if (u->stage < STAGE_COUNT)
         stages[u->stage](r, u);
     u->stage = next_stage(r, u->stage + 1, u->pass);
@@ -134,9 +166,9 @@ static void advance_pending(reducer *r) {
     r->pending_count = kept;
 }
 
-reducer *reducer_create(step *s, const flat_layout *layout, bool reproducible) {
+reducer *reducer_create(step *s, const flat_layout *layout, bool reproducible, dtype wire) {
     reducer *r = memory_allocate(1, sizeof *r);
-    *r = (reducer){.step = s, .layout = layout, .reproducible = reproducible};
+    *r = (reducer){.step = s, .layout = layout, .reproducible = reproducible, .wire = wire};
     r->pending = memory_allocate(STAGE_COUNT, sizeof *r->pending); /* each addition takes every one a stage further */
     r->counter = memory_allocate((size_t)s->units, sizeof *r->counter);
     for (int32_t u = 0; u < s->units; u++)

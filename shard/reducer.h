@@ -6,7 +6,11 @@
  *   1  reduce-scatter in the shard group                          groups of more than one rank
  *   2  all-reduce over the groups that hold the same shard        more than one group; once a step, or each micro-batch
  *                                                                 if reproducible
- *   3  addition to the sums of earlier micro-batches              if reproducible (else stage 1 accumulates)
+ *   3  a cast back to fp32                                        if 2 was not in fp32
+ *   4  addition to the sums of earlier micro-batches              if reproducible (else stage 1 accumulates)
+ *
+ * A value that is to travel in bf16 and is not stored so is cast before stages 1 and 2; sums are fp32 inside a
+ * collective, and so is what a reduce-scatter leaves.
  *
  * A unit's next stage comes one unit later, when the one before it is through, so that none is waited for at once.
  *
@@ -22,8 +26,9 @@
 
 typedef struct reducer reducer;
 
-/* Appends to s->program and writes s->gradient; both arguments outlive the reducer. */
-reducer *reducer_create(step *s, const flat_layout *layout, bool reproducible);
+/* Appends to s->program and writes s->gradient; both arguments outlive the reducer. wire: type of gradients between
+ * ranks, fp32 if reproducible. */
+reducer *reducer_create(step *s, const flat_layout *layout, bool reproducible, dtype wire);
 
 /* The unit's flat gradient is complete for a pass or, accumulated, for all passes up to the last. */
 void reducer_add(reducer *r, int32_t unit, int64_t pass, tensor_id flat);

@@ -1,6 +1,7 @@
 #include "shard/schedule.h"
 
 #include "engine/checked.h"
+#include "engine/device/update.h"
 #include "engine/error.h"
 #include "shard/reducer.h"
 
@@ -36,9 +37,10 @@ typedef struct scheduler {
     reducer *reducer;
 } scheduler;
 
-static tensor_id named_tensor(scheduler *s, const char *what, int32_t unit, tensor_role role, int64_t elements) {
+static tensor_id named_tensor(scheduler *s, const char *what, int32_t unit, tensor_role role, dtype type,
+                              int64_t elements) {
     char *name = memory_format("%s.%s", s->micro->unit_names[unit], what);
-    tensor_id t = program_tensor(s->p, name, role, DTYPE_F32, 1, &elements);
+    tensor_id t = program_tensor(s->p, name, role, type, 1, &elements);
     s->p->tensors[t].unit = unit;
     free(name);
     return t;
@@ -49,15 +51,19 @@ static tensor_id named_tensor(scheduler *s, const char *what, int32_t unit, tens
 static void persistent_tensors(scheduler *s) {
     step *made = s->step;
     for (int32_t u = 0; u < made->units; u++)
-        made->master[u] = named_tensor(s, "master", u, ROLE_MASTER, s->layout->units[u].shard);
+        made->master[u] = named_tensor(s, "master", u, ROLE_MASTER, DTYPE_F32, s->layout->units[u].shard);
     for (int32_t u = 0; u < made->units && s->settings->optimizer; u++) {
-        made->first_moment[u] = named_tensor(s, "first_moment", u, ROLE_MOMENT, s->layout->units[u].shard);
-        made->second_moment[u] = named_tensor(s, "second_moment", u, ROLE_MOMENT, s->layout->units[u].shard);
+        made->first_moment[u] = named_tensor(s, "first_moment", u, ROLE_MOMENT, DTYPE_F32, s->layout->units[u].shard);
+        made->second_moment[u] = named_tensor(s, "second_moment", u, ROLE_MOMENT, DTYPE_F32, s->layout->units[u].shard);
     }
     if (s->settings->optimizer)
         made->update_count = program_tensor(s->p, "update_count", ROLE_MOMENT, DTYPE_F64, 1, (int64_t[]){1});
+    if (s->settings->optimizer && s->settings->precision.loss_scale > 0)
+        made->loss_scale = program_tensor(s->p, "loss_scale", ROLE_MOMENT, DTYPE_F64, 1, (int64_t[]){LOSS_SCALE_COUNT});
     for (tensor_id t = 0; t < s->micro->tensor_count; t++) {
         const tensor *x = &s->micro->tensors[t];
+        if (x->role == ROLE_MOMENT)
+            s->map[t] = made->loss_scale;
         if (x->role == ROLE_CONSTANT)
             s->map[t] = program_tensor(s->p, x->name, ROLE_CONSTANT, x->type, OPERAND_DIMENSIONS, x->shape);
     }
@@ -125,29 +131,54 @@ static void share_gathers(scheduler *s) {
     free(gathered_by);
 }
 
-static void gather(scheduler *s, int64_t index) {
+static operation for_turn(const scheduler *s, operation_kind kind, const turn *t) {
+    operation o = operation_make(kind, s->micro->operations[t->first].phase, t->unit);
+    o.pass = (int32_t)t->pass;
+    return o;
+}
+
+/* The turn's unit of this rank's master, in the storage that parameters are gathered in. */
+static tensor_id round_shard(scheduler *s, const turn *t) {
+    const bool last = s->layout->group_size == 1; /* nothing is left to gather */
+    operation o = for_turn(s, OPERATION_CAST, t);
+    o.in[0] = s->step->master[t->unit];
+    o.out[0] = named_tensor(s, last ? "gathered" : "rounded", t->unit, last ? ROLE_GATHERED : ROLE_ROUNDED,
+                            s->settings->precision.storage, s->layout->units[t->unit].shard);
+    program_append(s->p, &o);
+    return o.out[0];
+}
+
+static tensor_id gather(scheduler *s, const turn *t, tensor_id shard) {
+    operation o = for_turn(s, OPERATION_ALL_GATHER, t);
+    o.stream = STREAM_GATHER;
+    o.attributes.group = GROUP_SHARD;
+    o.in[0] = shard;
+    o.out[0] = named_tensor(s, "gathered", t->unit, ROLE_GATHERED, s->settings->precision.storage,
+                            s->layout->units[t->unit].whole);
+    program_append(s->p, &o);
+    return o.out[0];
+}
+
+/* In a shard group of one the master is whole already. */
+static void make_whole(scheduler *s, int64_t index) {
     turn *t = &s->turns[index];
     if (!t->reads || t->same_as != index)
         return;
-    operation o = operation_make(OPERATION_ALL_GATHER, s->micro->operations[t->first].phase, t->unit);
-    o.stream = STREAM_GATHER;
-    o.pass = (int32_t)t->pass;
-    o.attributes.group = GROUP_SHARD;
-    o.in[0] = s->step->master[t->unit];
-    o.out[0] = t->whole = named_tensor(s, "gathered", t->unit, ROLE_GATHERED, s->layout->units[t->unit].whole);
-    program_append(s->p, &o);
+    t->whole = s->step->master[t->unit];
+    if (s->settings->precision.storage != DTYPE_F32)
+        t->whole = round_shard(s, t);
+    if (s->layout->group_size > 1)
+        t->whole = gather(s, t, t->whole);
 }
 
-/* A new turn begins: issues the gathers of the turns up to `prefetch` ahead. In a shard group of one the master is
- * whole already. */
+/* A new turn begins: issues the gathers of the turns up to `prefetch` ahead. A cast alone gains nothing by coming
+ * earlier. */
 static void begin_turn(scheduler *s, int64_t index) {
     s->current = index;
-    const int64_t until = minimum(index + s->settings->prefetch + 1, s->turn_count);
+    const int64_t ahead = s->layout->group_size > 1 ? s->settings->prefetch : 0;
+    const int64_t until = minimum(index + ahead + 1, s->turn_count);
     for (; s->gathered < until; s->gathered++)
-        if (s->layout->group_size > 1)
-            gather(s, s->gathered);
-        else
-            s->turns[s->gathered].whole = s->step->master[s->turns[s->gathered].unit];
+        make_whole(s, s->gathered);
 }
 
 /* ---- tensors of a pass ---- */
@@ -170,7 +201,7 @@ static tensor_id view_in_flat(scheduler *s, tensor_id flat, const tensor *x) {
 /* Between the parameters of a unit, and behind the last. */
 static void declare_padding(scheduler *s, int32_t unit, tensor_id flat) {
     const flat_unit *u = &s->layout->units[unit];
-    const int64_t size = dtype_bytes(DTYPE_F32);
+    const int64_t size = dtype_bytes(s->p->tensors[flat].type);
     int64_t end = 0;
     for (int32_t i = u->first_parameter; i < u->first_parameter + u->parameters; i++) {
         program_padding(s->p, flat, end * size, (s->layout->offsets[i] - end) * size);
@@ -182,9 +213,9 @@ static void declare_padding(scheduler *s, int32_t unit, tensor_id flat) {
 static tensor_id flat_gradient(scheduler *s, int32_t unit) {
     if (s->flat_gradient[unit] == NO_TENSOR) {
         const bool final = s->settings->ranks == 1 && !reduces_each(s); /* nothing is left to sum */
-        s->flat_gradient[unit] =
-            named_tensor(s, final ? "gradient_shard" : "flat_gradient", unit,
-                         final ? ROLE_GRADIENT_SHARD : ROLE_FLAT_GRADIENT, s->layout->units[unit].whole);
+        s->flat_gradient[unit] = named_tensor(s, final ? "gradient_shard" : "flat_gradient", unit,
+                                              final ? ROLE_GRADIENT_SHARD : ROLE_FLAT_GRADIENT,
+                                              s->settings->precision.gradient, s->layout->units[unit].whole);
         declare_padding(s, unit, s->flat_gradient[unit]);
     }
     return s->flat_gradient[unit];
@@ -223,7 +254,8 @@ static void begin_pass(scheduler *s, int64_t pass) {
     s->pass = pass;
     for (tensor_id t = 0; t < s->micro->tensor_count; t++) {
         const tensor_role role = s->micro->tensors[t].role;
-        const bool stays = role == ROLE_CONSTANT || (role == ROLE_GRADIENT && !reduces_each(s)) ||
+        const bool stays = role == ROLE_CONSTANT || role == ROLE_MOMENT ||
+                           (role == ROLE_GRADIENT && !reduces_each(s)) ||
                            (s->map[t] != NO_TENSOR && s->map[t] == s->step->scalars);
         if (!stays)
             s->map[t] = NO_TENSOR;
@@ -318,6 +350,7 @@ static step *step_create(const program *micro, const schedule_settings *settings
                    .second_moment = no_tensors(units),
                    .gradient = no_tensors(units),
                    .update_count = NO_TENSOR,
+                   .loss_scale = NO_TENSOR,
                    .scalars = NO_TENSOR,
                    .contributions = NO_TENSOR};
     return made;
@@ -335,7 +368,7 @@ step *shard_schedule(const program *micro, const parameter_list *list, const fla
                    .flat_gradient = no_tensors(micro->unit_count),
                    .last_write = memory_allocate((size_t)micro->unit_count, sizeof(int32_t))};
     s.p = s.step->program;
-    s.reducer = reducer_create(s.step, layout, settings->reproducible);
+    s.reducer = reducer_create(s.step, layout, settings->reproducible, settings->precision.wire);
     persistent_tensors(&s);
     find_last_writes(&s);
     contribution_tensor(&s);

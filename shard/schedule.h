@@ -4,7 +4,9 @@
  * all-gather makes the unit's flat parameter whole, issued `prefetch` turns ahead; parameters are views of it.
  * Gradients are views of a flat gradient of the same layout; behind the last operation that writes into it it is summed
  * over the ranks (shard/reducer.h). Nothing is freed: a gathered tensor ends with its last reader, and the next turn of
- * its unit gathers anew, except that a tied root stays whole from the embedding to the head.
+ * its unit gathers anew, except that a tied root stays whole from the embedding to the head. Where parameters are
+ * stored in 16 bits a cast of the fp32 master comes before each gather; in a shard group of one the cast takes its
+ * place.
  *
  * A strategy is three settings:
  *                 shard group   parameters kept gathered   gradients reduced
@@ -19,6 +21,7 @@
 #define FSDP_SHARD_SCHEDULE_H
 
 #include "engine/parameter.h"
+#include "engine/precision.h"
 #include "engine/step.h"
 #include "shard/flat.h"
 
@@ -30,6 +33,7 @@ typedef struct schedule_settings {
     bool reduce_each;   /* a reduction each micro-batch, else one at the last; a shard group of one has but the last */
     bool reproducible;  /* sums in an order that world sizes share (shard/reducer.h); implies reduce_each */
     bool optimizer;     /* optimizer state lies among the persistent tensors: training, and validation beside it */
+    precision_settings precision; /* as micro was made with */
 } schedule_settings;
 
 /* `micro` is the program of one micro-batch, with (training) or without (validation) its backward. The caller destroys

@@ -102,6 +102,8 @@ static void check_program(const small_program *which) {
     a.alone = new_bytes(a.size);
     fill_with_nan(a.bytes, a.size);
     first_values(p, a.bytes);
+    if (s->loss_scale != NO_TENSOR)
+        *(double *)(void *)(a.bytes + p->tensors[s->loss_scale].address) = which->precision.loss_scale;
     for (int32_t i = 0; i < p->operation_count; i++) {
         const operation *o = &p->operations[i];
         if (o->kind == OPERATION_COPY_IN)

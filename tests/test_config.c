@@ -103,7 +103,7 @@ static void defaults(void **state) {
     assert_int_equal(c->shard.unit, 1);
     assert_int_equal(c->shard.transport, TRANSPORT_AUTO);
     assert_true(c->shard.timeout == 600);
-    assert_int_equal(c->precision.communicate, CONFIG_FP32);
+    assert_int_equal(c->precision.communicate, CONFIG_COMMUNICATE_FP32);
     assert_int_equal(c->device.kind, CONFIG_DEVICE_AUTO);
     assert_int_equal(c->device.threads, 0);
     assert_int_equal(c->device.share, CONFIG_NO);
@@ -112,7 +112,7 @@ static void defaults(void **state) {
     assert_int_equal(c->output.checkpoint_every, 0);
     assert_int_equal(c->output.keep, 2);
     assert_string_equal(c->output.resume, "auto");
-    assert_int_equal(c->output.model_dtype, CONFIG_FP32);
+    assert_int_equal(c->output.model_dtype, CONFIG_MODEL_FP32);
     assert_int_equal(c->output.trace, CONFIG_NO);
     config_free(c);
 }
@@ -141,7 +141,7 @@ static void values_of_every_type(void **state) {
     assert_true(c->optimizer.learning_rate == 6e-4);
     assert_int_equal(c->optimizer.schedule, RATE_COSINE);
     assert_string_equal(c->output.folder, "my run");
-    assert_int_equal(c->output.model_dtype, CONFIG_BF16);
+    assert_int_equal(c->output.model_dtype, CONFIG_MODEL_BF16);
     assert_string_equal(c->output.resume, "no");
     assert_int_equal(c->shard.strategy, CONFIG_NONE);
     assert_int_equal(c->shard.transport, TRANSPORT_MESSAGES);
@@ -228,9 +228,7 @@ static const bad_config bad_configs[] = {
     {"", "data.train=\"a", "argument data.train=\"a: a double quote is not closed"},
     {"", "train.steps=", "argument train.steps=: [train] steps: no value; accepted is a whole number, 1 to 2147483647"},
     /* later work */
-    {"[precision]\ncompute = bf16\n", NULL, AT "[precision] compute = bf16: not built yet; built is fp32"},
-    {"[precision]\ncommunicate = bf16\n", NULL, AT "[precision] communicate = bf16: not built yet; built is fp32"},
-    {"[precision]\nloss_scale = 1024\n", NULL, AT "[precision] loss_scale = 1024: not built yet; built is dynamic"},
+    {"[precision]\ncompute = fp8\n", NULL, AT "[precision] compute = fp8: not built yet; built is fp32"},
     {"[device]\nkind = cuda\n", NULL, AT "[device] kind = cuda: not built yet; built is auto | cpu"},
     {"[device]\nshare = yes\n", NULL, AT "[device] share = yes: not built yet; built is no"},
     {"[output]\ncheckpoint_every = -1\n", NULL,

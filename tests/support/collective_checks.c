@@ -1,6 +1,7 @@
 #include "support/collective_checks.h"
 
 #include "engine/checked.h"
+#include "engine/device/half.h"
 #include "engine/rng.h"
 
 #include <stdio.h>
@@ -32,9 +33,10 @@ static int64_t place(checks *c, int64_t bytes) {
 static void add(checks *c, collective o, bool in_place) {
     check(c->count < MOST, "too many collectives");
     int64_t part = o.count * dtype_bytes(o.type), whole = part * (o.kind == OPERATION_ALL_REDUCE ? 1 : o.group_size);
+    int64_t shard = o.count * dtype_bytes(DTYPE_F32);
     int own = (c->w->rank - o.group_first) / o.group_stride;
     bool gathering = o.kind == OPERATION_ALL_GATHER, scattering = o.kind == OPERATION_REDUCE_SCATTER;
-    o.output = in_place && scattering ? 0 : place(c, scattering ? part : whole);
+    o.output = in_place && scattering ? 0 : place(c, scattering ? shard : whole);
     o.input = in_place && !scattering ? o.output + (gathering ? own * part : 0) : place(c, gathering ? part : whole);
     if (in_place && scattering)
         o.output = o.input + own * part;
@@ -57,6 +59,17 @@ static void add_kinds(checks *c, collective o) {
     add(c, o, true);
     o.type = DTYPE_F64;
     add(c, o, false);
+    o.type = DTYPE_BF16;
+    o.odd = odd_part(o.group_size);
+    add(c, o, false);
+    o.kind = OPERATION_REDUCE_SCATTER;
+    add(c, o, false);
+    o.accumulate = true;
+    add(c, o, false);
+    o.accumulate = false;
+    o.kind = OPERATION_ALL_REDUCE;
+    add(c, o, true);
+    o.odd = o.group_size;
     o.type = DTYPE_F32;
     o.kind = OPERATION_REDUCE_SCATTER;
     add(c, o, false);
@@ -88,46 +101,59 @@ static void make_list(checks *c) {
                   .type = DTYPE_F32, .count = 999, .group_first = w->rank % 2, .group_stride = 2, .group_size = half});
 }
 
+static double rounded(dtype type, double value) {
+    return type == DTYPE_BF16 ? (double)float_from_bf16(bf16_from_float((float)value)) : value;
+}
+
 /* Element of a rank's input: not a round number, so that another order of summing shows. */
-static double value_of(int rank, int step, int32_t index, int64_t element) {
+static double value_of(const collective *o, int rank, int step, int32_t index, int64_t element) {
     uint64_t mixed = (uint64_t)(element + 1) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)(rank * 1000 + index) * 7919;
     mixed = (mixed + (uint64_t)step) * UINT64_C(0xbf58476d1ce4e5b9);
     mixed ^= mixed >> 29;
-    return (double)(float)((double)(mixed * UINT64_C(0x94d049bb133111eb) >> 11) / 9007199254740992.0 - 0.5);
+    return rounded(o->type,
+                   (double)(float)((double)(mixed * UINT64_C(0x94d049bb133111eb) >> 11) / 9007199254740992.0 - 0.5));
+}
+
+static dtype output_type(const collective *o) {
+    return o->kind == OPERATION_REDUCE_SCATTER ? DTYPE_F32 : o->type;
 }
 
 static int64_t input_elements(const collective *o) {
     return o->count * (o->kind == OPERATION_REDUCE_SCATTER ? o->group_size : 1);
 }
 
-static void store(const collective *o, char *base, int64_t element, double value) {
-    if (o->type == DTYPE_F64)
+static void store(dtype type, char *base, int64_t element, double value) {
+    if (type == DTYPE_F64)
         ((double *)(void *)base)[element] = value;
+    else if (type == DTYPE_BF16)
+        ((uint16_t *)(void *)base)[element] = bf16_from_float((float)value);
     else
         ((float *)(void *)base)[element] = (float)value;
 }
 
-static double load(const collective *o, const char *base, int64_t element) {
-    if (o->type == DTYPE_F64)
+static double load(dtype type, const char *base, int64_t element) {
+    if (type == DTYPE_F64)
         return ((const double *)(const void *)base)[element];
+    if (type == DTYPE_BF16)
+        return (double)float_from_bf16(((const uint16_t *)(const void *)base)[element]);
     return (double)((const float *)(const void *)base)[element];
 }
 
 static void fill(checks *c, int32_t index, int step) {
     const collective *o = &c->list[index];
     for (int64_t i = 0; i < input_elements(o); i++)
-        store(o, c->arena + o->input, i, value_of(c->w->rank, step, index, i));
+        store(o->type, c->arena + o->input, i, value_of(o, c->w->rank, step, index, i));
     for (int64_t i = 0; o->accumulate && i < o->count; i++)
-        store(o, c->arena + o->output, i, (double)i);
+        store(output_type(o), c->arena + o->output, i, (double)i);
 }
 
 static float sum_of(const collective *o, int32_t index, int step, int64_t element, int first, int members) {
     if (members > o->odd)
         return sum_of(o, index, step, element, first, members / 2) +
                sum_of(o, index, step, element, first + members / 2, members / 2);
-    float sum = (float)value_of(o->group_first + first * o->group_stride, step, index, element);
+    float sum = (float)value_of(o, o->group_first + first * o->group_stride, step, index, element);
     for (int k = first + 1; k < first + members; k++)
-        sum += (float)value_of(o->group_first + k * o->group_stride, step, index, element);
+        sum += (float)value_of(o, o->group_first + k * o->group_stride, step, index, element);
     return sum;
 }
 
@@ -140,9 +166,10 @@ static double expected(const checks *c, int32_t index, int step, int64_t element
     int own = (c->w->rank - o->group_first) / o->group_stride;
     switch (o->kind) {
     case OPERATION_ALL_GATHER:
-        return value_of(o->group_first + (int)(element / o->count) * o->group_stride, step, index, element % o->count);
+        return value_of(o, o->group_first + (int)(element / o->count) * o->group_stride, step, index,
+                        element % o->count);
     case OPERATION_ALL_REDUCE:
-        return sum_in_order(o, index, step, element);
+        return rounded(o->type, sum_in_order(o, index, step, element));
     default: {
         float sum = (float)sum_in_order(o, index, step, own * o->count + element);
         return (double)(o->accumulate ? (float)element + sum : sum);
@@ -155,7 +182,7 @@ static bool verify(const checks *c, int32_t index, int step, error *e) {
     const collective *o = &c->list[index];
     int64_t elements = o->count * (o->kind == OPERATION_ALL_GATHER ? o->group_size : 1);
     for (int64_t i = 0; i < elements; i++) {
-        double found = load(o, c->arena + o->output, i), wanted = expected(c, index, step, i);
+        double found = load(output_type(o), c->arena + o->output, i), wanted = expected(c, index, step, i);
         if (memcmp(&found, &wanted, sizeof found) != 0)
             return error_set_own(
                 e, EXIT_INTERNAL,
@@ -179,7 +206,8 @@ static bool release_and_spoil(checks *c, collectives *opened, int32_t index, err
     if (!collectives_release(opened, index, 0, e))
         return false;
     int64_t bytes = input_elements(o) * dtype_bytes(o->type);
-    int64_t output_bytes = o->count * dtype_bytes(o->type) * (o->kind == OPERATION_ALL_GATHER ? o->group_size : 1);
+    int64_t output_bytes =
+        o->count * dtype_bytes(output_type(o)) * (o->kind == OPERATION_ALL_GATHER ? o->group_size : 1);
     if (o->input + bytes <= o->output || o->output + output_bytes <= o->input) /* not in place */
         memset(c->arena + o->input, 0xff, (size_t)bytes);
     return true;

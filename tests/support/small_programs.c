@@ -23,17 +23,18 @@ step *small_program_build(const small_program *job) {
     device *d = open_cpu();
     model *m = model_create(&job->shape, job->unit_blocks);
     flat_layout *layout = flat_layout_create(&m->list, job->group, 0);
-    program *forward = model_forward(m, job->micro_batch, job->sequence, HEAD_LOSS);
+    program *forward = model_forward(m, job->micro_batch, job->sequence, HEAD_LOSS, &job->precision);
     bool *keep = recompute_keep(forward, job->recompute, 0);
-    program *micro = autodiff(forward, keep);
+    program *micro = autodiff(forward, keep, &job->precision);
     const schedule_settings settings = {.ranks = job->ranks,
                                         .passes = job->passes,
                                         .prefetch = job->prefetch,
                                         .keep_gathered = job->keep_gathered,
                                         .reduce_each = !job->reduce_last,
-                                        .optimizer = true};
+                                        .optimizer = true,
+                                        .precision = job->precision};
     step *s = shard_schedule(micro, &m->list, layout, &settings);
-    const optimizer_settings adamw = {0.9, 0.95, 1e-8, 0.1, 1};
+    const optimizer_settings adamw = {0.9, 0.95, 1e-8, 0.1, 1, job->precision.loss_scale_interval};
     optimizer_append(s, &m->list, layout, &adamw);
     place_workspaces(s->program, d);
     place(s->program);
@@ -48,9 +49,14 @@ step *small_program_build(const small_program *job) {
 }
 
 const small_program *small_programs(size_t *count) {
-    static small_program list[16];
+    static small_program list[32];
     const model_shape gpt2 = small_shape(FAMILY_GPT2, true), llama = small_shape(FAMILY_LLAMA, false);
     const recompute_policy none = RECOMPUTE_NONE, block = RECOMPUTE_BLOCK, attention = RECOMPUTE_ATTENTION;
+    const precision_settings bf16 = {.storage = DTYPE_BF16};
+    const precision_settings bf16_sent = {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, false, 0, 0};
+    const precision_settings fp16 = {.storage = DTYPE_F16, .loss_scale = 1024, .loss_scale_interval = 2};
+    const precision_settings fp16_sent = {.storage = DTYPE_F16, .wire = DTYPE_BF16, .loss_scale = 8};
+    const precision_settings fp32_sent = {.wire = DTYPE_BF16};
     const small_program made[] = {
         SMALL_PROGRAM(gpt2, 1, 1, 1, 1, 2, 19, 1, false, false, none),
         SMALL_PROGRAM(gpt2, 4, 4, 1, 3, 1, 19, 1, false, false, none),
@@ -67,6 +73,13 @@ const small_program *small_programs(size_t *count) {
         SMALL_PROGRAM(llama, 4, 4, 1, 2, 1, 19, 1, false, false, block),
         SMALL_PROGRAM(gpt2, 2, 2, 1, 1, 2, 19, 1, false, false, attention),
         SMALL_PROGRAM(gpt2, 1, 1, 1, 1, 2, 19, 1, false, false, block),
+        SMALL_PROGRAM_IN(bf16, gpt2, 1, 1, 1, 2, 2, 19, 1, false, false, block),
+        SMALL_PROGRAM_IN(fp16, llama, 1, 1, 1, 2, 2, 19, 1, true, false, none),
+        SMALL_PROGRAM_IN(bf16, llama, 4, 4, 1, 3, 1, 19, 1, false, false, none),
+        SMALL_PROGRAM_IN(bf16_sent, gpt2, 4, 4, 2, 2, 1, 19, 1, false, false, attention),
+        SMALL_PROGRAM_IN(bf16_sent, llama, 4, 2, 1, 2, 1, 19, 1, true, true, none),
+        SMALL_PROGRAM_IN(fp16_sent, gpt2, 6, 3, 1, 2, 1, 19, 1, false, false, none),
+        SMALL_PROGRAM_IN(fp32_sent, llama, 2, 1, 1, 2, 2, 19, 1, false, true, none),
     };
     memcpy(list, made, sizeof made);
     *count = sizeof made / sizeof *made;

@@ -12,13 +12,15 @@ typedef struct small_program {
     int64_t passes, micro_batch, sequence, unit_blocks;
     bool keep_gathered, reduce_last;
     recompute_policy recompute;
+    precision_settings precision;
 } small_program;
 
 /* shape, ranks, shard group, prefetch, passes, micro-batch, sequence, blocks to a unit, keep gathered, reduce last,
- * recompute */
-#define SMALL_PROGRAM(...) ((small_program){__VA_ARGS__})
+ * recompute; in fp32, or with the precision that comes first */
+#define SMALL_PROGRAM(...) ((small_program){__VA_ARGS__, .precision = {.storage = DTYPE_F32}})
+#define SMALL_PROGRAM_IN(numbers, ...) ((small_program){__VA_ARGS__, .precision = numbers})
 
-/* Every strategy, several world sizes, accumulation, prefetch depths, recomputation. */
+/* Every strategy, several world sizes, accumulation, prefetch depths, recomputation, precisions. */
 const small_program *small_programs(size_t *count);
 
 /* The program of rank 0, placed, with waits; destroyed by the caller. */
