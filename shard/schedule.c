@@ -3,19 +3,18 @@
 #include "engine/checked.h"
 #include "engine/device/update.h"
 #include "engine/error.h"
+#include "engine/turn.h"
 #include "shard/reducer.h"
 
 #include <stdlib.h>
 
-/* A run of compute operations of one unit in one pass. */
-typedef struct turn {
-    int32_t unit;
-    int64_t pass;
-    int32_t first;   /* its first operation, of the micro-batch's program */
+/* A turn of the micro-batch's program in one of the passes. */
+typedef struct unrolled_turn {
+    turn turn;       /* positions are the micro-batch's */
     bool reads;      /* uses the unit's parameters */
     tensor_id whole; /* the gathered parameters that it reads, once they are gathered */
     int64_t same_as; /* turn whose gathered parameters it uses: its own number, or an earlier one */
-} turn;
+} unrolled_turn;
 
 enum { NO_TURN = -1 };
 
@@ -26,7 +25,7 @@ typedef struct scheduler {
     const schedule_settings *settings;
     step *step;
     program *p;
-    turn *turns;
+    unrolled_turn *turns;
     int64_t turn_count;
     int64_t current;  /* turn of the operation being written; NO_TURN before the first */
     int64_t gathered; /* turns before this number have had their gathers issued */
@@ -85,55 +84,53 @@ static void contribution_tensor(scheduler *s) {
 
 /* ---- turns ---- */
 
-static bool reads_parameters(const program *micro, const operation *o) {
-    for (int k = 0; k < OPERATION_INPUTS; k++)
-        if (o->in[k] != NO_TENSOR && micro->tensors[o->in[k]].role == ROLE_PARAMETER)
-            return true;
+static bool reads_parameters(const program *micro, const turn *t) {
+    for (int32_t i = t->first; i <= t->last; i++)
+        for (int k = 0; k < OPERATION_INPUTS; k++) {
+            const operation *o = &micro->operations[i];
+            if (o->stream == STREAM_COMPUTE && o->in[k] != NO_TENSOR && micro->tensors[o->in[k]].role == ROLE_PARAMETER)
+                return true;
+        }
     return false;
 }
 
-static void find_turns(scheduler *s) {
-    const int32_t count = s->micro->operation_count;
+static void unroll_turns(scheduler *s) {
+    int32_t count;
+    turn *once = turns_of(s->micro, &count);
     s->turns = memory_allocate((size_t)(s->settings->passes * count), sizeof *s->turns);
     for (int64_t pass = 0; pass < s->settings->passes; pass++)
-        for (int32_t i = 0; i < count; i++) {
-            const operation *o = &s->micro->operations[i];
-            if (o->stream != STREAM_COMPUTE)
-                continue;
-            turn *now = s->turn_count > 0 ? &s->turns[s->turn_count - 1] : NULL;
-            if (now == NULL || now->unit != o->unit || now->pass != pass) {
-                now = &s->turns[s->turn_count];
-                *now = (turn){o->unit, pass, i, false, NO_TENSOR, s->turn_count};
-                s->turn_count++;
-            }
-            now->reads |= reads_parameters(s->micro, o);
+        for (int32_t t = 0; t < count; t++) {
+            unrolled_turn *now = &s->turns[s->turn_count];
+            *now = (unrolled_turn){once[t], reads_parameters(s->micro, &once[t]), NO_TENSOR, s->turn_count++};
+            now->turn.pass = (int32_t)pass;
         }
+    free(once);
 }
 
 /* Whether a later turn of a unit reads what an earlier one gathered: always when parameters are kept; a tied root is
  * whole from the embedding until the head of its pass. */
-static bool stays_whole(const scheduler *s, const turn *earlier, const turn *later) {
-    return s->settings->keep_gathered || (later->unit == 0 && earlier->pass == later->pass);
+static bool stays_whole(const scheduler *s, const unrolled_turn *earlier, const unrolled_turn *later) {
+    return s->settings->keep_gathered || (later->turn.unit == 0 && earlier->turn.pass == later->turn.pass);
 }
 
 static void share_gathers(scheduler *s) {
     int64_t *gathered_by = memory_allocate((size_t)s->step->units, sizeof *gathered_by); /* turn number + 1 */
     for (int64_t t = 0; t < s->turn_count; t++) {
-        turn *now = &s->turns[t];
+        unrolled_turn *now = &s->turns[t];
         if (!now->reads)
             continue;
-        const int64_t earlier = gathered_by[now->unit] - 1;
+        const int64_t earlier = gathered_by[now->turn.unit] - 1;
         if (earlier >= 0 && stays_whole(s, &s->turns[earlier], now))
             now->same_as = earlier;
         else
-            gathered_by[now->unit] = t + 1;
+            gathered_by[now->turn.unit] = t + 1;
     }
     free(gathered_by);
 }
 
 static operation for_turn(const scheduler *s, operation_kind kind, const turn *t) {
     operation o = operation_make(kind, s->micro->operations[t->first].phase, t->unit);
-    o.pass = (int32_t)t->pass;
+    o.pass = t->pass;
     return o;
 }
 
@@ -161,14 +158,14 @@ static tensor_id gather(scheduler *s, const turn *t, tensor_id shard) {
 
 /* In a shard group of one the master is whole already. */
 static void make_whole(scheduler *s, int64_t index) {
-    turn *t = &s->turns[index];
+    unrolled_turn *t = &s->turns[index];
     if (!t->reads || t->same_as != index)
         return;
-    t->whole = s->step->master[t->unit];
+    t->whole = s->step->master[t->turn.unit];
     if (s->settings->precision.storage != DTYPE_F32)
-        t->whole = round_shard(s, t);
+        t->whole = round_shard(s, &t->turn);
     if (s->layout->group_size > 1)
-        t->whole = gather(s, t, t->whole);
+        t->whole = gather(s, &t->turn, t->whole);
 }
 
 /* A new turn begins: issues the gathers of the turns up to `prefetch` ahead. A cast alone gains nothing by coming
@@ -307,7 +304,7 @@ static void write_pass(scheduler *s, int64_t pass) {
     begin_pass(s, pass);
     for (int32_t i = 0; i < count; i++) {
         const int64_t next = s->current + 1;
-        if (next < s->turn_count && s->turns[next].pass == pass && s->turns[next].first == i)
+        if (next < s->turn_count && s->turns[next].turn.pass == pass && s->turns[next].turn.first == i)
             begin_turn(s, next);
         write_operation(s, &s->micro->operations[i]);
         const int32_t u = s->micro->operations[i].unit;
@@ -372,7 +369,7 @@ step *shard_schedule(const program *micro, const parameter_list *list, const fla
     persistent_tensors(&s);
     find_last_writes(&s);
     contribution_tensor(&s);
-    find_turns(&s);
+    unroll_turns(&s);
     share_gathers(&s);
     for (int64_t pass = 0; pass < settings->passes; pass++)
         write_pass(&s, pass);

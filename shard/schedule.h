@@ -1,5 +1,6 @@
 /* Who owns what, and when it is whole: makes the step of one rank out of the program of one micro-batch.
  *
+<<<<<<< HEAD
  * The micro-batches are unrolled, a pass for each. A turn is a run of operations of one unit in a pass. Before it an
  * all-gather makes the unit's flat parameter whole, issued `prefetch` turns ahead; parameters are views of it.
  * Gradients are views of a flat gradient of the same layout; behind the last operation that writes into it it is summed
@@ -7,6 +8,13 @@
  * its unit gathers anew, except that a tied root stays whole from the embedding to the head. Where parameters are
  * stored in 16 bits a cast of the fp32 master comes before each gather; in a shard group of one the cast takes its
  * place.
+=======
+ * The micro-batches are unrolled, a pass for each. Before a turn (engine/turn.h) an all-gather makes the unit's flat
+ * parameter whole, issued `prefetch` turns ahead; parameters are views of it. Gradients are views of a flat gradient of
+ * the same layout; behind the last operation that writes into it it is summed over the ranks (shard/reducer.h). Nothing
+ * is freed: a gathered tensor ends with its last reader, and the next turn of its unit gathers anew, except that a tied
+ * root stays whole from the embedding to the head.
+>>>>>>> f122cc3 (engine/turn: one home for turns; the schedule unrolls them)
  *
  * A strategy is three settings:
  *                 shard group   parameters kept gathered   gradients reduced
