@@ -41,10 +41,9 @@ static void lap(double *since, const char *phase) {
 
 static void print_program(const program *p) {
     const double used = (double)(p->arena_bytes - p->persistent_bytes);
-    const place_bounds bounds = place_bounds_of(p);
     printf("  %d tensors, %d operations, %d waits; %.1f MB placed, %.2f %% above the bound\n", p->tensor_count,
            p->operation_count, waits_count(p), used * 1e-6,
-           100 * (used / (double)(bounds.held - p->persistent_bytes) - 1));
+           100 * (used / (double)(p->held_bytes - p->persistent_bytes) - 1));
 }
 
 static step *sharded_step(const job *j, const model *m, const flat_layout *layout, double *since) {
@@ -78,7 +77,7 @@ static void plan_job(const job *j, device *d) {
     step *s = sharded_step(j, m, layout, &since);
     place_workspaces(s->program, d);
     lap(&since, "workspaces");
-    place(s->program);
+    place(s->program, INT64_MAX);
     lap(&since, "place");
     waits_derive(s->program);
     lap(&since, "waits");

@@ -18,10 +18,4 @@ lifetime *lifetimes_of(const program *p);
 /* Which units lie outside of the model's blocks (embedding, head): they have no attention. Freed by the caller. */
 bool *units_outside_blocks(const program *p);
 
-/* Makes storages that a reduction accesses last live until the computation of the next unit is through, so that nothing
- * waits for the reduction at once; those of a unit outside of the blocks, which is larger than what follows, until
- * computation worth twice its own reduction has been listed, at most that of four units. A choice of speed against
- * bytes: safety comes from the waits. */
-void lifetimes_hold_reductions(const program *p, lifetime *lives);
-
 #endif

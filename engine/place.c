@@ -1,10 +1,13 @@
 #include "engine/place.h"
 
 #include "engine/checked.h"
-#include "engine/lifetime.h"
+#include "engine/hold.h"
 #include "engine/pack.h"
 
 #include <stdlib.h>
+
+/* Holding what is being reduced may cost a tenth of what comes and goes. */
+enum { HOLD_SHARE = 10 };
 
 /* What comes and goes, in classes that are packed alike. A root is a unit outside of the blocks: embedding and head. */
 typedef enum storage_class {
@@ -64,48 +67,67 @@ static void release(packing *k) {
     free(k->storages);
 }
 
-static int64_t place_persistent(program *p) {
+static bool is_persistent_storage(const tensor *x) {
+    return x->persistent && x->base == NO_TENSOR;
+}
+
+static int64_t persistent_bytes_of(const program *p) {
+    int64_t bytes = 0;
+    for (tensor_id t = 0; t < p->tensor_count; t++)
+        if (is_persistent_storage(&p->tensors[t]))
+            bytes += round_up(p->tensors[t].bytes, PLACE_ALIGNMENT);
+    return bytes;
+}
+
+static void place_persistent(program *p) {
     int64_t at = 0;
     for (tensor_id t = 0; t < p->tensor_count; t++) {
         tensor *x = &p->tensors[t];
-        if (!x->persistent || x->base != NO_TENSOR)
+        if (!is_persistent_storage(x))
             continue;
         x->address = at;
         at += round_up(x->bytes, PLACE_ALIGNMENT);
     }
-    return at;
+    p->persistent_bytes = at;
 }
 
-void place(program *p) {
-    lifetime *lives = lifetimes_of(p);
-    lifetimes_hold_reductions(p, lives);
-    packing k = collect(p, lives);
-    p->persistent_bytes = place_persistent(p);
-    p->arena_bytes = p->persistent_bytes + pack(k.blocks, k.count, p->operation_count);
-    for (int32_t i = 0; i < k.count; i++)
-        p->tensors[k.storages[i]].address = p->persistent_bytes + k.blocks[i].address;
+static void give_addresses(program *p, const lifetime *lives, const packing *k) {
+    for (int32_t i = 0; i < k->count; i++)
+        p->tensors[k->storages[i]].address = p->persistent_bytes + k->blocks[i].address;
     for (tensor_id t = 0; t < p->tensor_count; t++) {
         tensor *x = &p->tensors[t];
         x->address = p->tensors[lives[t].storage].address + (x->base == NO_TENSOR ? 0 : x->offset);
     }
+}
+
+/* Places what comes and goes, held as long as the bytes that live at once stay within the limit. */
+static void place_held(program *p, int64_t limit) {
+    lifetime *lives = lifetimes_of(p);
+    p->shortened_holds = hold_reductions(p, lives, limit);
+    packing k = collect(p, lives);
+    p->held_bytes = p->persistent_bytes + pack_bound(k.blocks, k.count, p->operation_count);
+    p->arena_bytes = p->persistent_bytes + pack(k.blocks, k.count, p->operation_count);
+    give_addresses(p, lives, &k);
     release(&k);
     free(lives);
 }
 
-static int64_t bound_of(const program *p, const lifetime *lives) {
+int64_t place_bound(const program *p) {
+    lifetime *lives = lifetimes_of(p);
     packing k = collect(p, lives);
-    const int64_t bound = p->persistent_bytes + pack_bound(k.blocks, k.count, p->operation_count);
+    const int64_t bound = persistent_bytes_of(p) + pack_bound(k.blocks, k.count, p->operation_count);
     release(&k);
+    free(lives);
     return bound;
 }
 
-place_bounds place_bounds_of(const program *p) {
-    lifetime *lives = lifetimes_of(p);
-    place_bounds b = {.listed = bound_of(p, lives)};
-    lifetimes_hold_reductions(p, lives);
-    b.held = bound_of(p, lives);
-    free(lives);
-    return b;
+void place(program *p, int64_t budget) {
+    place_persistent(p);
+    p->live_bytes = place_bound(p);
+    const int64_t least = p->live_bytes - p->persistent_bytes, ample = least + least / HOLD_SHARE;
+    place_held(p, ample);
+    if (p->arena_bytes > budget && p->live_bytes <= budget)
+        place_held(p, least);
 }
 
 void place_workspaces(program *p, device *d) {

@@ -13,14 +13,13 @@ enum { PLACE_ALIGNMENT = 256 };
 /* Adds the workspace tensors that the device asks for. Once, before place. */
 void place_workspaces(program *p, device *d);
 
-/* Sets the address of every tensor that an operation accesses, arena_bytes and persistent_bytes. */
-void place(program *p);
+/* The arena's bytes that no packing undercuts: the largest sum of what lives at once in the order of the list, aligned,
+ * persistent tensors included. A sweep of the list; needs no addresses. */
+int64_t place_bound(const program *p);
 
-/* The largest sums of live bytes (aligned, persistent ones included), after place: no packing needs less. */
-typedef struct place_bounds {
-    int64_t listed; /* when nothing lives longer than from its first to its last access in the list */
-    int64_t held;   /* when what is being reduced is held for longer (lifetimes_hold_reductions), as place does */
-} place_bounds;
-place_bounds place_bounds_of(const program *p);
+/* Sets the address of every tensor that an operation accesses, and what the program says about its arena. What is being
+ * reduced is held (engine/hold.h) while that costs at most a tenth of the bytes that come and go; where the arena would
+ * exceed the budget and could keep it otherwise, only while it costs nothing. */
+void place(program *p, int64_t budget);
 
 #endif

@@ -8,7 +8,7 @@
  *   engine/autodiff    appends the backward operations, one rule per kind
  *   shard/schedule     makes a step of it: unrolls micro-batches and inserts gathers and reductions
  *   optim/             appends norm, clip and update on the shards
- *   engine/place       gives every tensor its bytes in one arena
+ *   engine/place       gives every tensor its bytes in one arena (engine/lifetime, hold, pack)
  *   engine/waits       derives which operation waits for which across streams
  *   engine/verify      proves the result safe, knowing nothing of how it was derived
  *   engine/run         executes it, on any device; engine/trace draws what it measured
@@ -117,8 +117,12 @@ typedef struct program {
     int32_t unit_count;
     void **owned; /* arrays that attributes point to; freed with the program */
     int32_t owned_count;
-    int64_t arena_bytes;      /* written by engine/place */
+    /* Written by engine/place. */
+    int64_t arena_bytes;
     int64_t persistent_bytes; /* part of it at the arena's start that outlives a step */
+    int64_t live_bytes;       /* the most that lives at once in the order of the list: no packing needs less */
+    int64_t held_bytes;       /* likewise, when what is being reduced is held for longer (engine/hold.h), as it is */
+    int32_t shortened_holds;  /* tensors that are held for less than is best for speed, to save bytes */
 } program;
 
 program *program_create(int32_t units, const char *const *unit_names);

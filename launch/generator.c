@@ -136,7 +136,7 @@ static bool open_window(generator *g, int64_t length, error *e) {
         if (opened->program->tensors[t].role == ROLE_PARAMETER)
             opened->program->tensors[t].persistent = true;
     place_workspaces(opened->program, g->device);
-    place(opened->program);
+    place(opened->program, INT64_MAX);
     waits_derive(opened->program);
     if (!check_memory(opened->program->arena_bytes, e) ||
         !g->device->functions->allocate(g->device, (size_t)opened->program->arena_bytes, &opened->arena, e) ||

@@ -12,13 +12,6 @@
 
 #include <stdlib.h>
 
-static step *finish_step(step *s, device *d) {
-    place_workspaces(s->program, d);
-    place(s->program);
-    waits_derive(s->program);
-    return s;
-}
-
 /* All that the steps of a plan are made from. */
 typedef struct ingredients {
     const plan *plan;
@@ -44,64 +37,102 @@ static step *training_step(const ingredients *of, int32_t level) {
                                           .clip = o->clip,
                                           .loss_scale_interval = of->plan->precision.loss_scale_interval};
     optimizer_append(s, list, of->plan->layout, &optimizer);
-    return finish_step(s, of->device);
+    place_workspaces(s->program, of->device);
+    return s;
 }
 
 static step *validation_step(const ingredients *of) {
     step *s = shard_schedule(of->forward, &of->plan->model->list, of->plan->layout, &of->schedule);
     validation_append(s);
-    return finish_step(s, of->device);
+    place_workspaces(s->program, of->device);
+    return s;
 }
 
-/* Where a program's own tensors end and its collectives' workspace begins is its own affair: the arena holds the
- * largest. */
-static int64_t arena_of(const plan *p, const config *c, const step *s, const world *w, const device *d) {
-    if (s == NULL)
-        return 0;
-    const run_settings settings = plan_run_settings(p, c);
-    return s->program->arena_bytes + run_workspace(s->program, w, d, &settings);
+/* Workspace of a program's collectives, which lies behind the arena. */
+static int64_t workspace_of(const ingredients *of, const program *p) {
+    const run_settings settings = plan_run_settings(of->plan, of->config);
+    return run_workspace(p, of->world, of->device, &settings);
+}
+
+/* Gives a step its addresses; returns the bytes that it needs. */
+static int64_t finish_step(const ingredients *of, step *s, int64_t budget) {
+    const int64_t workspace = workspace_of(of, s->program);
+    place(s->program, budget - workspace);
+    return s->program->arena_bytes + workspace;
 }
 
 /* ---- recompute = memory ---- */
 
-static int64_t bytes_at(const ingredients *of, int32_t level) {
+/* What a level needs if it packs without loss. */
+static int64_t bound_at(const ingredients *of, int32_t level) {
     step *s = training_step(of, level);
-    const int64_t bytes = arena_of(of->plan, of->config, s, of->world, of->device);
+    const int64_t bytes = place_bound(s->program) + workspace_of(of, s->program);
     step_destroy(s);
     return bytes;
 }
 
-/* The lowest level that keeps the budget; a higher one never needs more, up to the packing. */
-static bool choose_level(const ingredients *of, int64_t budget, plan *p, error *e) {
-    int32_t low = 0, high = p->levels = recompute_levels(of->forward);
-    const int64_t least = bytes_at(of, high);
-    if (least > budget && of->config->shard.memory == 0)
-        return config_refuse(of->config, &of->config->shard.memory, e,
-                             "this machine has %.1f MB to give to each of its ranks, and with everything recomputed "
-                             "one needs %.1f MB; use more machines, a smaller train.micro_batch or a smaller model",
-                             (double)budget / 1e6, (double)least / 1e6);
-    if (least > budget)
-        return config_refuse(of->config, &of->config->shard.memory, e,
-                             "%lld bytes are too few for this model and batch: with everything recomputed a rank needs "
-                             "%lld",
-                             (long long)budget, (long long)least);
+/* The lowest level from `low` on whose bound keeps the budget; the highest if none does. A higher one never needs more.
+ */
+static int32_t lowest_level(const ingredients *of, int32_t low, int64_t budget) {
+    int32_t high = of->plan->levels;
     while (low < high) {
         const int32_t middle = low + (high - low) / 2;
-        if (bytes_at(of, middle) <= budget)
+        if (bound_at(of, middle) <= budget)
             high = middle;
         else
             low = middle + 1;
     }
-    p->level = low;
-    return true;
+    return low;
+}
+
+static bool refuse_budget(const ingredients *of, step *s, int64_t budget, error *e) {
+    const int64_t least = finish_step(of, s, place_bound(s->program) + workspace_of(of, s->program));
+    if (of->config->shard.memory == 0)
+        return config_refuse(of->config, &of->config->shard.memory, e,
+                             "this machine has %.1f MB to give to each of its ranks, and with everything recomputed "
+                             "one needs %.1f MB; use more machines, a smaller train.micro_batch or a smaller model",
+                             (double)budget / 1e6, (double)least / 1e6);
+    return config_refuse(of->config, &of->config->shard.memory, e,
+                         "%lld bytes are too few for this model and batch: with everything recomputed a rank needs "
+                         "%lld",
+                         (long long)budget, (long long)least);
+}
+
+/* The lowest level that keeps the budget, found by bounds. Where packing loses bytes the search goes on as much below.
+ */
+static bool recompute_for_memory(const ingredients *of, int64_t budget, plan *p, error *e) {
+    p->levels = recompute_levels(of->forward);
+    p->level = lowest_level(of, 0, budget);
+    for (int64_t goal = budget;;) {
+        p->train = training_step(of, p->level);
+        const int64_t excess = finish_step(of, p->train, budget) - budget;
+        if (excess <= 0)
+            return true;
+        if (p->level == p->levels)
+            return refuse_budget(of, p->train, budget, e);
+        step_destroy(p->train);
+        goal -= excess;
+        p->level = lowest_level(of, p->level + 1, goal);
+    }
 }
 
 static bool make_training_step(const ingredients *of, int64_t available, plan *p, error *e) {
     const config_shard *s = &of->config->shard;
-    if (s->recompute == RECOMPUTE_MEMORY && !choose_level(of, s->memory > 0 ? s->memory : available, p, e))
-        return false;
-    p->train = training_step(of, p->level);
+    if (s->recompute == RECOMPUTE_MEMORY)
+        return recompute_for_memory(of, s->memory > 0 ? s->memory : available, p, e);
+    p->train = training_step(of, 0);
+    finish_step(of, p->train, available);
     return true;
+}
+
+static void make_validation_step(const ingredients *of, int64_t available, plan *p) {
+    p->validation = validation_step(of);
+    finish_step(of, p->validation, available);
+}
+
+/* The arena holds the larger of the two programs with its workspace. */
+static int64_t arena_of(const ingredients *of, const step *s) {
+    return s == NULL ? 0 : s->program->arena_bytes + workspace_of(of, s->program);
 }
 
 /* ---- limits ---- */
@@ -162,9 +193,11 @@ static schedule_settings schedule_of(const config *c, const world *w, const plan
                                .precision = p->precision};
 }
 
-/* Last of all, and once: while a level of recomputation is sought, many programs are made and only measured. */
-static bool is_safe(const step *s, error *e) {
-    return s == NULL || verify(s->program, e);
+static bool make_safe(step *s, error *e) {
+    if (s == NULL)
+        return true;
+    waits_derive(s->program);
+    return verify(s->program, e);
 }
 
 bool plan_create(const config *c, const model_shape *shape, const world *w, device *d, plan_wishes wishes,
@@ -185,10 +218,10 @@ bool plan_create(const config *c, const model_shape *shape, const world *w, devi
                             .schedule = schedule_of(c, w, p, wishes.train)};
     bool good = check_size(&of, e) && (!wishes.train || make_training_step(&of, budget, p, e));
     if (good && wishes.validation)
-        p->validation = validation_step(&of);
+        make_validation_step(&of, budget, p);
     program_destroy(forward);
-    good = good && is_safe(p->train, e) && is_safe(p->validation, e);
-    p->arena_bytes = maximum(arena_of(p, c, p->train, w, d), arena_of(p, c, p->validation, w, d));
+    good = good && make_safe(p->train, e) && make_safe(p->validation, e);
+    p->arena_bytes = maximum(arena_of(&of, p->train), arena_of(&of, p->validation));
     check(p->train == NULL || p->validation == NULL ||
               p->train->program->persistent_bytes == p->validation->program->persistent_bytes,
           "training and validation disagree on persistent tensors");

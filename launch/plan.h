@@ -28,8 +28,9 @@ typedef struct plan_wishes {
 } plan_wishes;
 
 /* The plan of world->rank; world may be made up (see comm/world.h) for --plan. The config must be checked. budget:
- * bytes of arena that recompute = memory with memory = auto may use. False when recomputation cannot keep the budget,
- * or when a program is found to be unsafe (engine/verify.h). */
+ * bytes that the arena may have, the same on every rank: recompute = memory with memory = auto keeps to it, and what
+ * is reduced is held for less where that helps to keep it (engine/place.h); nothing is refused for it otherwise. False
+ * when recomputation cannot keep the budget, or when a program is found to be unsafe (engine/verify.h). */
 bool plan_create(const config *c, const model_shape *shape, const world *w, device *d, plan_wishes wishes,
                  int64_t budget, plan **created, error *e);
 void plan_destroy(plan *p);

@@ -1,7 +1,6 @@
 /* The plan as people read it: what will be trained, who owns what, where the memory goes. */
 #include "launch/plan.h"
 
-#include "engine/place.h"
 #include "engine/recompute.h"
 #include "engine/waits.h"
 
@@ -54,11 +53,13 @@ static void print_memory(const plan *p, FILE *to) {
             if (m.bytes[role][type] > 0)
                 fprintf(to, "             %-20s %12.3f MB  %s\n", tensor_role_name((tensor_role)role),
                         megabytes(m.bytes[role][type]), dtype_name((dtype)type));
-    const place_bounds bounds = place_bounds_of(x);
     fprintf(to, "             %-20s %12.3f MB  (%lld bytes)\n", "arena", megabytes(p->arena_bytes),
             (long long)p->arena_bytes);
     fprintf(to, "             %-20s %12.3f MB  live at once; %.3f MB with what is being reduced held for a while\n",
-            "lower bound", megabytes(bounds.listed), megabytes(bounds.held));
+            "lower bound", megabytes(x->live_bytes), megabytes(x->held_bytes));
+    if (x->shortened_holds > 0)
+        fprintf(to, "             to save bytes, %d tensors being reduced are held for less than is best for speed\n",
+                x->shortened_holds);
     print_peak(x, &m, to);
 }
 

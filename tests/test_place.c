@@ -60,57 +60,81 @@ static small_program program_number(uint64_t number, bool unequal) {
     return job;
 }
 
-static void describe(const small_program *job, uint64_t number) {
-    print_message("  program %llu: %lld layers of width %lld, %d ranks in groups of %d, prefetch %d, %lld passes of "
-                  "%lld x %lld, units of %lld%s%s, recompute %d\n",
-                  (unsigned long long)number, (long long)job->shape.layers, (long long)job->shape.width, job->ranks,
-                  job->group, job->prefetch, (long long)job->passes, (long long)job->micro_batch,
-                  (long long)job->sequence, (long long)job->unit_blocks, job->keep_gathered ? ", kept" : "",
-                  job->reduce_last ? ", reduced at the last" : "", (int)job->recompute);
+static void describe(const small_program *job) {
+    print_message(
+        "  %lld layers of width %lld, %d ranks in groups of %d, prefetch %d, %lld passes of %lld x %lld, units "
+        "of %lld%s%s, recompute %d\n",
+        (long long)job->shape.layers, (long long)job->shape.width, job->ranks, job->group, job->prefetch,
+        (long long)job->passes, (long long)job->micro_batch, (long long)job->sequence, (long long)job->unit_blocks,
+        job->keep_gathered ? ", kept" : "", job->reduce_last ? ", reduced at the last" : "", (int)job->recompute);
 }
 
 /* ---- distance from the bound ---- */
 
+/* What is placed is what comes and goes: persistent tensors are left out everywhere. */
 typedef struct distances {
     int programs, above_half, above_two; /* above_half: more than half a percent above the bound; above_two likewise */
-    double sum, worst;           /* of the arena above the bound with held reductions, persistent tensors left out */
-    double hold_sum, hold_worst; /* of that bound above the one in list order */
-    uint64_t worst_number;
+    double sum, worst;                   /* of the arena above the bound with held reductions */
+    double hold_sum, hold_worst;         /* of that bound above the one in list order */
+    int64_t reductions, shortened;
+    small_program worst_job, hold_worst_job;
 } distances;
 
-static void measure(distances *d, const small_program *job, uint64_t number) {
+static int64_t reductions_of(const program *p) {
+    int64_t count = 0;
+    for (int32_t i = 0; i < p->operation_count; i++)
+        count += p->operations[i].stream == STREAM_REDUCE;
+    return count;
+}
+
+static void measure(distances *d, const small_program *job) {
     step *s = small_program_build(job);
     const program *p = s->program;
-    const place_bounds bounds = place_bounds_of(p);
-    const double persistent = (double)p->persistent_bytes, held = (double)bounds.held - persistent;
+    const double persistent = (double)p->persistent_bytes, held = (double)p->held_bytes - persistent;
     const double above = ((double)p->arena_bytes - persistent) / held - 1;
-    const double hold = held / ((double)bounds.listed - persistent) - 1;
+    const double hold = held / ((double)p->live_bytes - persistent) - 1;
     assert_true(above >= 0 && hold >= 0);
     d->programs++;
     d->above_half += above > 0.005;
     d->above_two += above > 0.02;
     d->sum += above;
     d->hold_sum += hold;
-    d->hold_worst = hold > d->hold_worst ? hold : d->hold_worst;
-    if (above > d->worst) {
+    d->reductions += reductions_of(p);
+    d->shortened += p->shortened_holds;
+    if (above >= d->worst) {
         d->worst = above;
-        d->worst_number = number;
+        d->worst_job = *job;
+    }
+    if (hold >= d->hold_worst) {
+        d->hold_worst = hold;
+        d->hold_worst_job = *job;
     }
     step_destroy(s);
 }
 
-static distances measure_all(int count, bool unequal) {
+/* What holding may cost: engine/place gives it up where it would be more. */
+static const double HOLD_MOST = 0.10;
+
+static void report(const distances *d) {
+    print_message("%d programs: %.3f %% above the bound on average, %.2f %% at worst, %d above 0.5 %%, %d above 2 %%\n",
+                  d->programs, 100 * d->sum / d->programs, 100 * d->worst, d->above_half, d->above_two);
+    describe(&d->worst_job);
+    print_message(
+        "holding what is being reduced: %.2f %% on average, %.2f %% at worst; %.2f %% of %lld reductions held "
+        "for less\n",
+        100 * d->hold_sum / d->programs, 100 * d->hold_worst, 100 * (double)d->shortened / (double)d->reductions,
+        (long long)d->reductions);
+    describe(&d->hold_worst_job);
+    assert_true(d->hold_worst <= HOLD_MOST);
+}
+
+static distances measure_drawn(int count, bool unequal) {
     distances d = {0};
     for (int i = 0; i < count; i++) {
         const small_program job = program_number((uint64_t)i, unequal);
-        measure(&d, &job, (uint64_t)i);
+        measure(&d, &job);
     }
-    print_message("%d programs: %.3f %% above the bound on average, %.2f %% at worst, %d above 0.5 %%, %d above 2 %%\n",
-                  d.programs, 100 * d.sum / d.programs, 100 * d.worst, d.above_half, d.above_two);
-    print_message("holding what is being reduced: %.2f %% on average, %.2f %% at worst\n",
-                  100 * d.hold_sum / d.programs, 100 * d.hold_worst);
-    const small_program worst = program_number(d.worst_number, unequal);
-    describe(&worst, d.worst_number);
+    report(&d);
     return d;
 }
 
@@ -118,16 +142,70 @@ enum { EQUAL_PROGRAMS = 300, UNEQUAL_PROGRAMS = 200 };
 
 static void equal_blocks_come_within_two_percent(void **state) {
     (void)state;
-    const distances d = measure_all(EQUAL_PROGRAMS, false);
+    const distances d = measure_drawn(EQUAL_PROGRAMS, false);
     assert_true(d.worst <= 0.02);
     assert_true(d.above_half <= d.programs / 50);
+    assert_true(d.hold_sum <= 0.01 * d.programs);
 }
 
 static void other_blocks_come_near(void **state) {
     (void)state;
-    const distances d = measure_all(UNEQUAL_PROGRAMS, true);
+    const distances d = measure_drawn(UNEQUAL_PROGRAMS, true);
     assert_true(d.above_two <= d.programs / 50);
     assert_true(d.above_half <= d.programs / 20);
+}
+
+/* The fewer tokens, the more flat gradients weigh: without a limit, holding them would cost up to half. */
+static void few_tokens_come_near(void **state) {
+    (void)state;
+    distances d = {0};
+    for (size_t preset = 1; preset < COUNT(presets); preset++)
+        for (int64_t sequence = 256; sequence <= 1024; sequence *= 4)
+            for (size_t policy = 0; policy < COUNT(policies); policy++)
+                for (int prefetch = 0; prefetch < 2; prefetch++) {
+                    small_program job = {.shape = *preset_shape(presets[preset]), .sequence = sequence};
+                    job.ranks = job.group = 64;
+                    job.passes = job.micro_batch = job.unit_blocks = 1;
+                    job.recompute = policies[policy];
+                    job.prefetch = prefetch;
+                    measure(&d, &job);
+                }
+    report(&d);
+    assert_true(d.worst <= 0.02);
+}
+
+/* ---- a budget ---- */
+
+enum { BUDGETS = 12 };
+
+/* Between what the arena needs with holding and without, holding gives way; below, nothing helps. */
+static void holding_gives_way_to_a_budget(void **state) {
+    (void)state;
+    int gave_way = 0;
+    for (uint64_t number = 0; number < BUDGETS; number++) {
+        const small_program job = program_number(3000 + number, false);
+        step *s = small_program_build(&job);
+        program *p = s->program;
+        const int64_t ample = p->arena_bytes, live = p->live_bytes;
+        const int32_t shortened = p->shortened_holds;
+        place(p, ample);
+        assert_int_equal(p->arena_bytes, ample);
+        place(p, live - 1);
+        assert_int_equal(p->arena_bytes, ample);
+        place(p, live);
+        if (p->arena_bytes < ample) {
+            const int64_t tight = p->arena_bytes;
+            assert_int_equal(p->held_bytes, live);
+            assert_true(tight >= live);
+            assert_true(p->shortened_holds > shortened);
+            place(p, tight);
+            assert_int_equal(p->arena_bytes, tight);
+            gave_way++;
+        }
+        step_destroy(s);
+    }
+    print_message("%d of %d programs fit into less when holding gives way\n", gave_way, BUDGETS);
+    assert_true(gave_way > 0);
 }
 
 /* ---- nothing overlaps ---- */
@@ -249,6 +327,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_blocks_come_within_two_percent),
         cmocka_unit_test(other_blocks_come_near),
+        cmocka_unit_test(few_tokens_come_near),
+        cmocka_unit_test(holding_gives_way_to_a_budget),
         cmocka_unit_test(nothing_overlaps),
         cmocka_unit_test(first_fit_finds_the_outermost_gap),
         cmocka_unit_test(one_position_is_enough),

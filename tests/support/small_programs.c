@@ -37,7 +37,7 @@ step *small_program_build(const small_program *job) {
     const optimizer_settings adamw = {0.9, 0.95, 1e-8, 0.1, 1, job->precision.loss_scale_interval};
     optimizer_append(s, &m->list, layout, &adamw);
     place_workspaces(s->program, d);
-    place(s->program);
+    place(s->program, INT64_MAX);
     waits_derive(s->program);
     program_destroy(micro);
     free(keep);
