@@ -10,7 +10,7 @@
  *
  * Waiting yields the core (spin briefly, then yield, then sleep in growing steps), so more ranks than cores is an
  * ordinary case. */
-#include "comm/hang.h"
+#include "comm/alarm.h"
 #include "comm/messages.h"
 #include "comm/parts.h"
 #include "comm/patience.h"
@@ -47,7 +47,6 @@ typedef struct host_collectives {
     int32_t count;
     stage *stages;   /* [count] */
     double *done_at; /* [count] */
-    int64_t step;    /* from 1: marks in shared memory start as 0 */
     /* The collectives of a stream before these numbers are done, and released. */
     int32_t done_before[COLLECTIVE_STREAMS], released_before[COLLECTIVE_STREAMS];
 
@@ -58,12 +57,10 @@ typedef struct host_collectives {
     int32_t holder; /* of the workspace */
 
     part *parts; /* [world size]: of the transfer under way */
-    double timeout;
+    alarm_state alarm;
     collectives_times times;
     int32_t awaited; /* the collective that is or was waited for last */
     bool waits;      /* and has not come yet */
-    bool failed;
-    failure failure;
 } host_collectives;
 
 static host_collectives *host_of(collectives *c) {
@@ -102,7 +99,7 @@ static bool has_come(host_collectives *c, int32_t index, int member) {
     const collective *o = &c->list[index];
     stage s = c->stages[index];
     if (!is_far(c, o, member))
-        return window_marked(c->window, rank_of(o, member), awaited[s], index, c->step);
+        return window_marked(c->window, rank_of(o, member), awaited[s], index, c->alarm.step);
     if (s == STAGE_DONE)
         return messages_sent(c->messages, index, member);
     return has_place(c, index) && messages_received(c->messages, index, member);
@@ -183,7 +180,7 @@ static void leave_pending(host_collectives *c, int32_t index) {
 }
 
 static void become_done(host_collectives *c, int32_t index) {
-    window_mark(c->window, MARK_READ, index, c->step);
+    window_mark(c->window, MARK_READ, index, c->alarm.step);
     c->stages[index] = STAGE_DONE;
     c->done_at[index] = patience_clock();
     leave_pending(c, index);
@@ -191,7 +188,7 @@ static void become_done(host_collectives *c, int32_t index) {
 
 static void become_summed(host_collectives *c, int32_t index) {
     c->stages[index] = STAGE_SUMMED;
-    window_mark(c->window, MARK_REDUCED, index, c->step);
+    window_mark(c->window, MARK_REDUCED, index, c->alarm.step);
     if (c->messages != NULL)
         messages_exchange_sums(c->messages, index);
 }
@@ -243,11 +240,12 @@ static void host_poll(collectives *base) {
 /* --- Failures --- */
 
 /* Where this rank stands. */
-static hang_report report_of(host_collectives *c) {
+static hang_report stand(void *collectives) {
+    host_collectives *c = collectives;
     int32_t index = c->awaited;
     if (c->waits && !has_place(c, index)) /* it waits for the collective that has the workspace */
         index = c->holder;
-    hang_report mine = {.state = c->waits ? HANG_WAITS : HANG_LATE, .step = c->step, .index = index};
+    hang_report mine = {.state = c->waits ? HANG_WAITS : HANG_LATE, .step = c->alarm.step, .index = index};
     if (!c->waits)
         return mine;
     bool *missing = memory_allocate((size_t)c->world->size, sizeof *missing);
@@ -259,97 +257,15 @@ static hang_report report_of(host_collectives *c) {
     return mine;
 }
 
-/* Takes what has come; whether all have answered. */
-static bool take_reports(host_collectives *c, hang_report *all) {
-    bool complete = true;
-    if (c->messages != NULL)
-        messages_take_reports(c->messages, all);
-    for (int r = 0; r < c->world->size; r++) {
-        if (c->near[r])
-            window_reported(c->window, r, &all[r]);
-        complete &= all[r].state != HANG_SILENT;
-    }
-    return complete;
-}
-
-/* What a near rank that does not answer issued last, in this step or the one before it. */
-static hang_report last_seen(const host_collectives *c, int rank) {
-    hang_report seen = {.state = HANG_SILENT, .index = -1};
-    for (int64_t step = c->step; c->near[rank] && step > 0 && step >= c->step - 1 && seen.index < 0; step--)
-        for (int32_t i = 0; i < c->count; i++)
-            if (window_marked(c->window, rank, MARK_ISSUED, i, step))
-                seen = (hang_report){.state = HANG_SILENT, .step = step, .index = i};
-    return seen;
-}
-
-/* Every rank that can says where it stands; all make the same table. */
-static void describe_hang(host_collectives *c, failure *f) {
-    const hang_report mine = report_of(c);
-    hang_report *all = memory_allocate((size_t)c->world->size, sizeof *all);
-    window_report(c->window, &mine);
-    if (c->messages != NULL)
-        messages_report(c->messages, &mine);
-    patience p = patience_begin();
-    while (!take_reports(c, all) && patience_pause(&p) < HANG_ANSWER_SECONDS)
-        continue;
-    for (int r = 0; r < c->world->size; r++)
-        if (all[r].state == HANG_SILENT)
-            all[r] = last_seen(c, r);
-    f->speaker = hang_describe(all, c->world->size, c->list, c->count, c->timeout, f->speaker, &f->error);
-    free(all);
-}
-
-static void adopt(host_collectives *c, const failure *f) {
-    c->failed = true;
-    c->failure = *f;
-    if (f->hang)
-        describe_hang(c, &c->failure);
-    if (f->speaker == NOBODY_LOST)
-        world_limit(c->world, c->timeout);
-    else
-        world_doubt(c->world, c->failure.speaker);
-}
-
-static bool failed(host_collectives *c, error *e) {
-    failure f;
-    if (!c->failed && (window_failed(c->window, &f) || (c->messages != NULL && messages_failed(c->messages, &f))))
-        adopt(c, &f);
-    if (c->failed)
-        *e = c->failure.error;
-    return c->failed;
-}
-
-static void fail(host_collectives *c, failure f) {
-    if (c->failed) /* all know it already */
-        return;
-    world_name_rank(c->world, &f.error);
-    window_fail(c->window, &f);
-    window_failed(c->window, &f); /* another rank of the node may have been first: all follow that one */
-    if (c->messages != NULL)
-        messages_fail(c->messages, &f);
-    adopt(c, &f);
-}
-
 static void host_fail(collectives *base, const error *e) {
-    fail(host_of(base), (failure){.error = *e, .speaker = NOBODY_LOST});
-}
-
-static bool time_out(host_collectives *c, error *e) {
-    fail(c, (failure){.error = {.code = EXIT_LAUNCH}, .speaker = c->world->rank, .hang = true});
-    *e = c->failure.error;
-    return false;
+    alarm_raise(&host_of(base)->alarm, (failure){.error = *e, .speaker = NOBODY_LOST});
 }
 
 static bool find_dead(host_collectives *c, int32_t index, error *e) {
     const collective *o = &c->list[index];
-    for (int k = 0; k < o->group_size; k++) {
-        int rank = rank_of(o, k);
-        if (is_far(c, o, k) || has_come(c, index, k) || window_alive(c->window, rank))
-            continue;
-        error_set(e, EXIT_LAUNCH, "rank %d (%s) has died: it was waited for in %s", rank, c->world->host, o->name);
-        fail(c, (failure){.error = *e, .speaker = rank == 0 ? 1 : 0});
-        return true;
-    }
+    for (int k = 0; k < o->group_size; k++)
+        if (!has_come(c, index, k) && alarm_find_dead(&c->alarm, rank_of(o, k), o->name, e))
+            return true;
     return false;
 }
 
@@ -361,15 +277,15 @@ static bool wait_long(host_collectives *c, int32_t index, bool (*ready)(host_col
     double waited = 0, next_look = LOOK_SECONDS, moved = c->times.moving;
     do {
         advance_pending(c);
-        if (failed(c, e))
+        if (alarm_raised(&c->alarm, e))
             return false;
         if (waited > next_look) {
             next_look = waited + LOOK_SECONDS;
             if (find_dead(c, index, e))
                 return false;
         }
-        if (waited > c->timeout)
-            return time_out(c, e);
+        if (waited > c->alarm.timeout)
+            return alarm_time_out(&c->alarm, e);
         waited = patience_pause(&p);
     } while (!ready(c, index));
     c->times.waiting += patience_clock() - p.begun - (c->times.moving - moved);
@@ -378,7 +294,7 @@ static bool wait_long(host_collectives *c, int32_t index, bool (*ready)(host_col
 
 static bool wait_until(host_collectives *c, int32_t index, bool (*ready)(host_collectives *, int32_t), error *e) {
     c->awaited = index;
-    if (failed(c, e))
+    if (alarm_raised(&c->alarm, e))
         return false;
     if (ready(c, index))
         return true;
@@ -393,7 +309,7 @@ static void host_issue(collectives *base, int32_t index) {
     check(c->stages[index] == STAGE_IDLE && (index == 0 || c->stages[index - 1] != STAGE_IDLE),
           "%s: issued twice in a step, or out of order", c->list[index].name);
     c->stages[index] = STAGE_ISSUED;
-    window_mark(c->window, MARK_ISSUED, index, c->step);
+    window_mark(c->window, MARK_ISSUED, index, c->alarm.step);
     const collective *o = &c->list[index];
     bool far = false;
     for (int k = 0; k < o->group_size; k++)
@@ -450,7 +366,7 @@ static bool host_finish(collectives *base, error *e) {
     memset(c->stages, 0, (size_t)c->count * sizeof *c->stages);
     memset(c->done_before, 0, sizeof c->done_before);
     memset(c->released_before, 0, sizeof c->released_before);
-    c->step++;
+    c->alarm.step++;
     return true;
 }
 
@@ -520,9 +436,7 @@ static bool host_open(world *w, const collectives_settings *settings, const coll
                             .pool = settings->device->functions->host_threads(settings->device),
                             .arena = settings->arena->base,
                             .count = count,
-                            .step = 1,
-                            .holder = NO_COLLECTIVE,
-                            .timeout = settings->timeout};
+                            .holder = NO_COLLECTIVE};
     c->near = memory_allocate((size_t)w->size, sizeof *c->near);
     c->parts = memory_allocate((size_t)w->size, sizeof *c->parts);
     c->list = memory_allocate((size_t)count, sizeof *c->list);
@@ -535,6 +449,16 @@ static bool host_open(world *w, const collectives_settings *settings, const coll
         c->near[r] = is_near(w, settings->transport, r);
     parts_check(w, list, count, settings->arena);
     open_transports(c, settings, e);
+    c->alarm = (alarm_state){.world = w,
+                             .window = c->window,
+                             .messages = c->messages,
+                             .near = c->near,
+                             .list = c->list,
+                             .count = count,
+                             .timeout = settings->timeout,
+                             .step = 1,
+                             .stand = stand,
+                             .collectives = c};
     if (!world_agree(w, e)) {
         host_close(&c->base);
         return false;
