@@ -124,7 +124,7 @@ static __global__ void join_pieces(sorted_tokens s, float *partial, int64_t widt
         __syncthreads();
         if (last > piece) {
             double total = 0;
-            for (int64_t p = piece + threadIdx.y; p <= last && column < width; p += PARTIAL_CHAINS)
+            for (int64_t p = piece + threadIdx.y; p <= last && column < width; p += blockDim.y)
                 total += (double)partial_row(partial, p, p == piece ? TAIL : HEAD, width)[column];
             total = chain_sum(total, chains);
             if (threadIdx.y == 0 && column < width) {
@@ -173,8 +173,8 @@ template <int N, typename T, typename G> static void queue_as(const launch *l, c
         unsigned threads = (unsigned)minimum(BLOCK, round_up(width / N, WARP));
         LAUNCH((sum_pieces<N, T, G>), grid_of(s.pieces), threads, 0, stream, data<const T>(&l->in[0]), s, width, adds,
                partial, met, dtable);
-        LAUNCH((join_pieces<G>), grid_of(s.pieces * divide_up(width, PARTIAL_COLUMNS)),
-               dim3(PARTIAL_COLUMNS, PARTIAL_CHAINS), 0, stream, s, partial, width, adds, dtable);
+        LAUNCH((join_pieces<G>), grid_of(s.pieces * divide_up(width, PARTIAL_COLUMNS)), partial_block(s.pieces), 0,
+               stream, s, partial, width, adds, dtable);
     }
     if (!adds)
         LAUNCH((clear_absent<N, G>), grid_of(divide_up(vocabulary, BLOCK / WARP)), dim3(WARP, BLOCK / WARP), 0, stream,

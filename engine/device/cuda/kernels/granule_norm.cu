@@ -7,13 +7,13 @@
 #include "segments.cuh"
 #include "storage.cuh"
 
-enum { THREADS = 1024 };
+enum { THREADS = 1024 }; /* at most; as many as there are vectors in a granule, so that its size alone decides */
 
 /* This thread's part of the squares of elements [begin, end); N divides the alignment of `gradient`. */
 template <int N> static __device__ double squares_of(const float *gradient, int64_t begin, int64_t end) {
     double total = 0;
     int64_t i = begin / N * N + (int64_t)threadIdx.x * N;
-    for (; i < end; i += THREADS * N) {
+    for (; i < end; i += blockDim.x * N) {
         if (i >= begin && i + N <= end) {
             floats<N> values = load<N>(gradient + i);
             for (int j = 0; j < N; j++)
@@ -55,11 +55,13 @@ static void queue(const launch *l, cudaStream_t stream) {
     int64_t granules = operand_count(&l->out[0]);
     if (granules == 0)
         return;
-    if (rows_aligned(&l->in[0], 0) && a->granule % N == 0)
-        LAUNCH((granule_norm<N>), grid_of(granules), THREADS, 0, stream, list, data<const float>(&l->in[0]), granules,
+    bool vectors = rows_aligned(&l->in[0], 0) && a->granule % N == 0;
+    unsigned threads = (unsigned)minimum(THREADS, round_up(vectors ? a->granule / N : a->granule, WARP));
+    if (vectors)
+        LAUNCH((granule_norm<N>), grid_of(granules), threads, 0, stream, list, data<const float>(&l->in[0]), granules,
                a->granule, data<double>(&l->out[0]));
     else
-        LAUNCH((granule_norm<1>), grid_of(granules), THREADS, 0, stream, list, data<const float>(&l->in[0]), granules,
+        LAUNCH((granule_norm<1>), grid_of(granules), threads, 0, stream, list, data<const float>(&l->in[0]), granules,
                a->granule, data<double>(&l->out[0]));
 }
 

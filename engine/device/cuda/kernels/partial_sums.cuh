@@ -23,15 +23,19 @@ static inline partial_tiles partial_tiles_of(int64_t rows, int64_t least) {
     return tiles;
 }
 
-/* Threads of the second step: x columns, y chains of every y-th tile. */
+/* Threads of the second step: x columns, y chains of every y-th tile, at most PARTIAL_CHAINS. */
 enum { PARTIAL_COLUMNS = 32, PARTIAL_CHAINS = 16 };
+
+static inline dim3 partial_block(int64_t tiles) {
+    return dim3(PARTIAL_COLUMNS, (unsigned)maximum(1, minimum(tiles, PARTIAL_CHAINS)));
+}
 
 /* The sum over a column's chains, first to last; of threads with threadIdx.y 0. Meets all threads of the block. */
 static __device__ __forceinline__ double chain_sum(double chain, double (&chains)[PARTIAL_CHAINS][PARTIAL_COLUMNS]) {
     chains[threadIdx.y][threadIdx.x] = chain;
     __syncthreads();
     double total = 0;
-    for (int y = 0; y < PARTIAL_CHAINS && threadIdx.y == 0; y++)
+    for (int y = 0; y < (int)blockDim.y && threadIdx.y == 0; y++)
         total += chains[y][threadIdx.x];
     __syncthreads(); /* before the next use of chains */
     return total;
@@ -45,7 +49,7 @@ static __global__ void add_partial_sums(const float *partial, int64_t tiles, int
          first += (int64_t)gridDim.x * PARTIAL_COLUMNS) {
         int64_t column = first + threadIdx.x;
         double total = 0;
-        for (int64_t tile = threadIdx.y; tile < tiles && column < width; tile += PARTIAL_CHAINS)
+        for (int64_t tile = threadIdx.y; tile < tiles && column < width; tile += blockDim.y)
             total += (double)partial[tile * width + column];
         total = chain_sum(total, chains);
         if (threadIdx.y == 0 && column < width)
@@ -58,8 +62,8 @@ static void queue_partial_sums(const float *partial, int64_t tiles, int64_t widt
                                cudaStream_t stream) {
     with_gradient_storage<T>(out->type, [&](auto stored) {
         typedef decltype(stored) G;
-        LAUNCH((add_partial_sums<G>), grid_of(divide_up(width, PARTIAL_COLUMNS)), dim3(PARTIAL_COLUMNS, PARTIAL_CHAINS),
-               0, stream, partial, tiles, width, adds, data<G>(out));
+        LAUNCH((add_partial_sums<G>), grid_of(divide_up(width, PARTIAL_COLUMNS)), partial_block(tiles), 0, stream,
+               partial, tiles, width, adds, data<G>(out));
     });
 }
 

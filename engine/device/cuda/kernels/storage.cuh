@@ -5,7 +5,7 @@
 #ifndef FSDP_ENGINE_DEVICE_CUDA_KERNELS_STORAGE_CUH
 #define FSDP_ENGINE_DEVICE_CUDA_KERNELS_STORAGE_CUH
 
-#include "engine/device/operation.h"
+#include "engine/device/cuda/kernels.h"
 
 #include "cuda_instructions.h"
 
