@@ -107,7 +107,8 @@ const config_key config_keys[] = {
     {FIELD(shard, timeout), .type = CONFIG_NUMBER, .initial = "600", ABOVE(0), .help = "seconds a collective may take"},
 
     {FIELD(precision, compute), .type = CONFIG_WORD, .words = "fp32|tf32|bf16|fp16|fp8", .initial = "fp32",
-     .built = "fp32", .help = "of matmuls and activations; master weights and optimizer states stay fp32"},
+     .built = "fp32|tf32|bf16|fp16",
+     .help = "of matmuls and activations; master weights and optimizer states stay fp32"},
     {FIELD(precision, communicate), .type = CONFIG_WORD, .words = "fp32|bf16", .initial = "fp32",
      .help = "gradients on the wire"},
     {FIELD(precision, loss_scale), .type = CONFIG_NUMBER, .words = "dynamic", .initial = "dynamic", ABOVE(0),

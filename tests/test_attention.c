@@ -124,12 +124,12 @@ static results computed(const problem *p, float *qkv, float *dout, const cpu_ker
     l.attributes.head_width = p->width;
     l.attributes.causal = p->causal;
     l.attributes.scale = scale_of(p);
-    run(&table->kernels[OPERATION_ATTENTION], threads, &l);
+    run(&table->kernels[DTYPE_F32][OPERATION_ATTENTION], threads, &l);
     launch back = {.kind = OPERATION_ATTENTION_BACKWARD,
                    .attributes = l.attributes,
                    .in = {gradient, given, out, logsumexp},
                    .out = {{r.dqkv, DTYPE_F32, {n, row_of(p), 1}}}};
-    run(&table->kernels[OPERATION_ATTENTION_BACKWARD], threads, &back);
+    run(&table->kernels[DTYPE_F32][OPERATION_ATTENTION_BACKWARD], threads, &back);
     return r;
 }
 
@@ -189,13 +189,13 @@ static void check_problems(const problem *problems, size_t count) {
         assert_true(pool_create(i + 1, NULL, &pools[i], &e));
     }
     int tables = 0;
-    const cpu_kernel_table *const *list = processor_kernels(&tables);
+    const cpu_kernel_table *list = processor_kernels(&tables);
     for (int t = 0; t < tables; t++) {
         for (size_t i = 0; i < count; i++) {
             problem p = problems[i];
             for (int causal = 0; causal < 2; causal++) {
                 p.causal = causal;
-                check_problem(&p, list[t], pools);
+                check_problem(&p, &list[t], pools);
             }
         }
     }

@@ -228,7 +228,8 @@ static const bad_config bad_configs[] = {
     {"", "data.train=\"a", "argument data.train=\"a: a double quote is not closed"},
     {"", "train.steps=", "argument train.steps=: [train] steps: no value; accepted is a whole number, 1 to 2147483647"},
     /* later work */
-    {"[precision]\ncompute = fp8\n", NULL, AT "[precision] compute = fp8: not built yet; built is fp32"},
+    {"[precision]\ncompute = fp8\n", NULL,
+     AT "[precision] compute = fp8: not built yet; built is fp32 | tf32 | bf16 | fp16"},
     {"[device]\nkind = cuda\n", NULL, AT "[device] kind = cuda: not built yet; built is auto | cpu"},
     {"[device]\nshare = yes\n", NULL, AT "[device] share = yes: not built yet; built is no"},
     {"[output]\ncheckpoint_every = -1\n", NULL,

@@ -1,4 +1,5 @@
-/* Every CPU kernel of every instruction set against the reference kernel in double, at sizes around vector and block
+/* Every CPU kernel of every instruction set and storage against the reference kernel in double on the operands as they
+ * are stored, at sizes around vector and block
  * edges, with 1, 2 and 3 threads (which must give the same bits), adding and overwriting, with and without optional
  * operands, and with outputs in the bytes of inputs where the signature allows it. */
 #include "engine/checked.h"
@@ -26,7 +27,7 @@ enum { SIZE_COUNT = sizeof sizes / sizeof *sizes };
 
 /* What every test gets: the tables that this machine can execute, and a pool for each number of threads. */
 typedef struct kernels {
-    const cpu_kernel_table *const *tables;
+    const cpu_kernel_table *tables;
     int table_count;
     pool *pools[THREADS];
 } kernels;
@@ -53,41 +54,81 @@ static void same_bits(const launch *a, const launch *b, const char *where) {
         }
 }
 
-static void check_table(const kernels *k, const cpu_kernel_table *table, const launch *given, const launch *want,
+/* The storages that a launch is executed in: of its operands A, and of its outputs G. */
+typedef struct storages {
+    dtype storage, gradient;
+} storages;
+
+/* What the reference makes of the operands as they are stored. The residual sum of a norm is rounded before anything is
+ * computed of it: there the reference starts from the sum that was stored, which `got` holds. */
+static launch wanted_of(const launch *stored, const launch *got) {
+    launch want = launch_clone(stored, DTYPE_F64, false);
+    const bool from_sum =
+        stored->kind == OPERATION_NORM && stored->in[1].data != NULL && stored->in[0].type != DTYPE_F32;
+    reference_launch(&want);
+    if (!from_sum)
+        return want;
+    launch again = want;
+    again.in[0] = launch_clone(got, DTYPE_F64, false).out[1];
+    again.in[1].data = again.out[1].data = NULL;
+    reference_launch(&again);
+    operand_release(&again.in[0]);
+    return want;
+}
+
+static void check_table(const kernels *k, const cpu_kernel_table *table, const launch *given, storages as,
                         accuracy near, bool share) {
-    const cpu_kernel *kernel = &table->kernels[given->kind];
+    launch results[THREADS], stored = launch_store(given, as.storage, as.gradient, false);
+    const cpu_kernel *kernel = cpu_kernel_for(table, &stored);
     assert_non_null(kernel->run);
-    launch results[THREADS];
-    char where[160];
+    assert_int_equal(operation_wrong_type(&stored), -1);
+    char where[200];
     for (int t = 0; t < THREADS; t++) {
-        snprintf(where, sizeof where, "%s of %s%s, in[0] %lld x %lld, out[0] %lld x %lld",
-                 operation_signature_of(given->kind)->name, table->isa, share ? ", in place" : "",
-                 (long long)given->in[0].shape[0], (long long)given->in[0].shape[1], (long long)given->out[0].shape[0],
-                 (long long)given->out[0].shape[1]);
-        results[t] = launch_clone(given, DTYPE_F32, share);
+        snprintf(where, sizeof where, "%s of %s in %s to %s%s, in[0] %lld x %lld, out[0] %lld x %lld",
+                 operation_signature_of(given->kind)->name, table->isa, dtype_name(as.storage), dtype_name(as.gradient),
+                 share ? ", in place" : "", (long long)given->in[0].shape[0], (long long)given->in[0].shape[1],
+                 (long long)given->out[0].shape[0], (long long)given->out[0].shape[1]);
+        results[t] = launch_store(given, as.storage, as.gradient, share);
         run_kernel(kernel, k->pools[t], &results[t]);
         same_bits(&results[t], &results[0], where);
     }
+    launch want = wanted_of(&stored, &results[0]);
     for (int o = 0; o < OPERATION_OUTPUTS; o++)
         if (given->out[o].data != NULL)
-            launch_compare(&results[0], want, o, near, where);
+            launch_compare(&results[0], &want, o, near, where);
+    launch_release(&want);
+    launch_release(&stored);
     for (int t = 0; t < THREADS; t++)
         launch_release(&results[t]);
+}
+
+/* Whether the kind has operands of this letter. */
+static bool has_letter(operation_kind kind, char letter) {
+    const operation_signature *s = operation_signature_of(kind);
+    return strchr(s->input_types, letter) != NULL || strchr(s->output_types, letter) != NULL;
+}
+
+static void check_in_storages(const kernels *k, const launch *given, storages as, accuracy near) {
+    for (int i = 0; i < k->table_count; i++)
+        for (int share = 0; share <= launch_can_share(given); share++)
+            check_table(k, &k->tables[i], given, as, near, share != 0);
 }
 
 /* Checks every way to execute a launch, as given (in fp32, outputs filled with something), then releases it. */
 static void check_launch(void **state, launch *given, accuracy near) {
     const kernels *k = *state;
+    const dtype halves[] = {DTYPE_BF16, DTYPE_F16};
     uint32_t accumulators = operation_signature_of(given->kind)->accumulates;
     bool always_adds = given->kind == OPERATION_ADAMW || given->kind == OPERATION_STEP_RESULT;
+    bool stored = has_letter(given->kind, 'A') || has_letter(given->kind, 'S');
     for (int adds = always_adds; adds <= (accumulators != 0); adds++) {
         given->accumulate = adds ? accumulators : 0;
-        launch want = launch_clone(given, DTYPE_F64, false);
-        reference_launch(&want);
-        for (int i = 0; i < k->table_count; i++)
-            for (int share = 0; share <= launch_can_share(given); share++)
-                check_table(k, k->tables[i], given, &want, near, share != 0);
-        launch_release(&want);
+        check_in_storages(k, given, (storages){DTYPE_F32, DTYPE_F32}, near);
+        for (int h = 0; stored && h < 2; h++) {
+            check_in_storages(k, given, (storages){halves[h], halves[h]}, near);
+            if (has_letter(given->kind, 'G'))
+                check_in_storages(k, given, (storages){halves[h], DTYPE_F32}, near);
+        }
     }
     launch_release(given);
 }
@@ -104,11 +145,12 @@ static operand output(int64_t rows, int64_t columns) {
 static void every_computing_kind_has_a_kernel(void **state) {
     const kernels *k = *state;
     int missing = 0;
-    for (int i = 0; i < k->table_count; i++)
+    const dtype storages[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    for (int i = 0; i < 3 * k->table_count; i++)
         for (int kind = 0; kind < OPERATION_COPY_IN; kind++)
-            if (k->tables[i]->kernels[kind].run == NULL) {
-                print_error("%s has no kernel for %s\n", k->tables[i]->isa,
-                            operation_signature_of((operation_kind)kind)->name);
+            if (k->tables[i / 3].kernels[storages[i % 3]][kind].run == NULL) {
+                print_error("%s has no kernel for %s in %s\n", k->tables[i / 3].isa,
+                            operation_signature_of((operation_kind)kind)->name, dtype_name(storages[i % 3]));
                 missing++;
             }
     assert_int_equal(missing, 0);
@@ -458,10 +500,10 @@ static void cast(void **state) {
         for (int i = 0; i < k->table_count; i++)
             for (int t = 0; t < THREADS; t++) {
                 l.out[0] = operand_make(storages[pair % 3], count, 1);
-                run_kernel(&k->tables[i]->kernels[OPERATION_CAST], k->pools[t], &l);
+                run_kernel(cpu_kernel_for(&k->tables[i], &l), k->pools[t], &l);
                 for (int64_t j = 0; j < count; j++)
                     if (!holds(&l.out[0], j, element(&l.in[0], j)))
-                        fail_msg("cast of %s from %s to %s: %g becomes %g", k->tables[i]->isa, dtype_name(l.in[0].type),
+                        fail_msg("cast of %s from %s to %s: %g becomes %g", k->tables[i].isa, dtype_name(l.in[0].type),
                                  dtype_name(l.out[0].type), (double)element(&l.in[0], j),
                                  (double)element(&l.out[0], j));
                 operand_release(&l.out[0]);
@@ -629,7 +671,7 @@ static int open_kernels(void **state) {
     static kernels k;
     k.tables = processor_kernels(&k.table_count);
     for (int i = 0; i < k.table_count; i++)
-        print_message("testing %s\n", k.tables[i]->isa);
+        print_message("testing %s\n", k.tables[i].isa);
     if (k.table_count < 3)
         print_message("this processor cannot execute the other instruction sets: not tested\n");
     error e = {0};

@@ -59,7 +59,7 @@ static float *result_of(const problem *p, const cpu_kernel_table *table, pool *t
     l.in[1] = (operand){p->b, DTYPE_F32, {p->transpose_b ? p->n : p->k, p->transpose_b ? p->k : p->n, 1}};
     l.in[2] = (operand){p->bias ? p->added : NULL, DTYPE_F32, {p->n, 1, 1}};
     l.out[0] = (operand){c + GUARD, DTYPE_F32, {p->m, p->n, 1}};
-    const cpu_kernel *kernel = &table->kernels[OPERATION_MATMUL];
+    const cpu_kernel *kernel = &table->kernels[DTYPE_F32][OPERATION_MATMUL];
     size_t bytes = kernel->workspace(&l, pool_threads(threads));
     l.workspace = aligned_alloc(256, (size_t)round_up((int64_t)bytes, 256));
     kernel->run(threads, &l);
@@ -120,7 +120,7 @@ static void with_all_layouts(const int64_t (*sizes)[3], size_t count) {
         assert_true(pool_create(i + 1, NULL, &pools[i], &e));
     }
     int tables = 0;
-    const cpu_kernel_table *const *list = processor_kernels(&tables);
+    const cpu_kernel_table *list = processor_kernels(&tables);
     for (int t = 0; t < tables; t++) {
         for (size_t s = 0; s < count; s++) {
             for (unsigned layout = 0; layout < 4; layout++) {
@@ -129,7 +129,7 @@ static void with_all_layouts(const int64_t (*sizes)[3], size_t count) {
                 p.transpose_b = layout & 2;
                 p.accumulate = (s + layout) % 2;
                 p.bias = (s + layout) % 3 == 0;
-                check_problem(&p, list[t], pools);
+                check_problem(&p, &list[t], pools);
             }
         }
     }
@@ -169,7 +169,7 @@ static void long_sums_stay_accurate(void **state) {
 static void rows_do_not_depend_on_their_neighbours(void **state) {
     (void)state;
     int tables = 0;
-    const cpu_kernel_table *table = processor_kernels(&tables)[0];
+    const cpu_kernel_table *table = &processor_kernels(&tables)[0];
     pool *one = NULL;
     error e = {0};
     assert_true(pool_create(1, NULL, &one, &e));

@@ -231,6 +231,11 @@ static bool accepts(char letter, dtype type, dtype storage, dtype joint) {
     }
 }
 
+dtype operation_storage(const launch *l) {
+    const dtype found = first_type(l, "A");
+    return found == DTYPE_COUNT ? DTYPE_F32 : found;
+}
+
 int operation_wrong_type(const launch *l) {
     const operation_signature *s = operation_signature_of(l->kind);
     const dtype storage = first_type(l, "A"), joint = first_type(l, "*W");

@@ -214,6 +214,9 @@ typedef struct operation_signature {
 
 const operation_signature *operation_signature_of(operation_kind kind);
 
+/* The type of operands A; fp32 where there is none. */
+dtype operation_storage(const launch *l);
+
 /* The first operand whose type the kind does not accept beside the others: the place of an input, OPERATION_INPUTS +
  * that of an output; -1: all fit. */
 int operation_wrong_type(const launch *l);

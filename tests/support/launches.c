@@ -121,23 +121,47 @@ bool launch_can_share(const launch *l) {
 static operand operand_clone(const operand *o, dtype type) {
     if (o->data == NULL)
         return *o;
-    operand clone = operand_make(o->type == DTYPE_F32 ? type : o->type, o->shape[0], o->shape[1]);
+    operand clone = operand_make(type, o->shape[0], o->shape[1]);
     for (int64_t i = 0; i < operand_count(o); i++)
         operand_set(&clone, i, operand_get(o, i));
     return clone;
 }
 
-launch launch_clone(const launch *l, dtype type, bool share) {
+/* The types that a clone's operands are to have. */
+typedef struct clone_types {
+    bool by_letter;
+    dtype storage, gradient; /* if not by letter: storage of all */
+} clone_types;
+
+static dtype type_for(const clone_types *types, const operand *o, char letter) {
+    if (o->type == DTYPE_F64 || o->type == DTYPE_I32)
+        return o->type;
+    if (!types->by_letter || letter == 'A' || letter == 'S')
+        return types->storage;
+    return letter == 'G' ? types->gradient : o->type;
+}
+
+static launch clone_as(const launch *l, const clone_types *types, bool share) {
+    const operation_signature *s = operation_signature_of(l->kind);
     launch clone = *l;
     clone.workspace = NULL;
     for (int i = 0; i < OPERATION_INPUTS; i++)
-        clone.in[i] = operand_clone(&l->in[i], type);
+        clone.in[i] = operand_clone(&l->in[i], type_for(types, &l->in[i], s->input_types[i]));
     for (int o = 0; o < OPERATION_OUTPUTS; o++) {
         int input = 0;
         bool shared = share && shares(l, o, &input);
-        clone.out[o] = shared ? clone.in[input] : operand_clone(&l->out[o], type);
+        clone.out[o] =
+            shared ? clone.in[input] : operand_clone(&l->out[o], type_for(types, &l->out[o], s->output_types[o]));
     }
     return clone;
+}
+
+launch launch_clone(const launch *l, dtype type, bool share) {
+    return clone_as(l, &(clone_types){.storage = type}, share);
+}
+
+launch launch_store(const launch *l, dtype storage, dtype gradient, bool share) {
+    return clone_as(l, &(clone_types){true, storage, gradient}, share);
 }
 
 void launch_release(launch *l) {
@@ -152,6 +176,14 @@ void launch_release(launch *l) {
         operand_release(&l->in[i]);
 }
 
+/* The error of rounding `value` to a format of 16 bits, at most. */
+static double storing_error(dtype type, double value) {
+    const double least = 0x1p-25; /* half of what fp16's numbers below 2^-14 are apart */
+    if (type == DTYPE_F16)
+        return fmax(0x1p-11 * fabs(value), least);
+    return type == DTYPE_BF16 ? 0x1p-8 * fabs(value) : 0;
+}
+
 void launch_compare(const launch *got, const launch *want, int o, accuracy near, const char *where) {
     const operand *a = &got->out[o], *b = &want->out[o];
     double unit = a->type == DTYPE_F64 ? 0x1p-53 : 0x1p-24, largest = 0;
@@ -161,6 +193,7 @@ void launch_compare(const launch *got, const launch *want, int o, accuracy near,
     for (int64_t i = 0; i < operand_count(b); i++) {
         double x = operand_get(a, i), y = operand_get(b, i);
         double allowed = unit * (near.relative * fabs(y) + near.spread * largest + near.absolute);
+        allowed += storing_error(a->type, fabs(y) + allowed);
         bool same = isfinite(y) ? fabs(x - y) <= allowed : (isnan(x) && isnan(y)) || x == y;
         if (!same)
             fail_msg("%s, %s[%lld]: %.9g instead of %.9g: %.3g apart, allowed %.3g", where,

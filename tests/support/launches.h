@@ -25,15 +25,20 @@ void operand_set(operand *o, int64_t index, double value);
 double operand_dot(const operand *a, const operand *b);
 void operand_release(operand *o);
 
-/* A launch with operands of its own. Floating-point operands that are fp32 become `type`. share: outputs that may take
- * the bytes of an input do so. workspace is NULL. */
+/* A launch with operands of its own. Floating-point operands of at most 32 bits become `type`. share: outputs that may
+ * take the bytes of an input do so. workspace is NULL. */
 launch launch_clone(const launch *l, dtype type, bool share);
+
+/* Likewise, with operands as the letters of engine/device/operation.h have them: A and S become `storage`, G `gradient`
+ * (fp32 or storage). */
+launch launch_store(const launch *l, dtype storage, dtype gradient, bool share);
 bool launch_can_share(const launch *l);
 void launch_release(launch *l);
 
-/* How far a result may be from what it should be, in roundoffs u of its format:
+/* How far a result may be from what it should be, in roundoffs u of fp32 (of fp64 where it is that):
  * u * (relative * |wanted| + spread * (largest |wanted| of the output) + absolute).
- * The last two are for values that are what is left of sums, of the output's size or of a known one. */
+ * The last two are for values that are what is left of sums, of the output's size or of a known one. To a result that
+ * is stored in 16 bits one rounding of that format is added. */
 typedef struct accuracy {
     double relative, spread, absolute;
 } accuracy;

@@ -27,7 +27,7 @@ static bool cpu_open(const device_settings *settings, device **opened, error *e)
         return false;
     int tables = 0;
     cpu_device *d = memory_allocate(1, sizeof *d);
-    *d = (cpu_device){.base.functions = &device_cpu, .pool = p, .table = processor_kernels(&tables)[0]};
+    *d = (cpu_device){.base.functions = &device_cpu, .pool = p, .table = &processor_kernels(&tables)[0]};
     char processor[100];
     processor_name(processor, sizeof processor);
     snprintf(d->description, sizeof d->description, "%s, %s, %d %s", processor, d->table->isa, settings->threads,
@@ -94,7 +94,7 @@ static void cpu_release_host(device *d, void *memory) {
 
 static size_t cpu_workspace(const device *d, const launch *l) {
     const cpu_device *cpu = (const cpu_device *)d;
-    const cpu_kernel *kernel = &cpu->table->kernels[l->kind];
+    const cpu_kernel *kernel = cpu_kernel_for(cpu->table, l);
     return kernel->workspace == NULL ? 0 : kernel->workspace(l, pool_threads(cpu->pool));
 }
 
@@ -104,7 +104,7 @@ static size_t operand_bytes(const operand *o) {
 
 static void cpu_launch(device *d, int stream, const launch *l) {
     (void)stream;
-    const cpu_kernel *kernel = &cpu_of(d)->table->kernels[l->kind];
+    const cpu_kernel *kernel = cpu_kernel_for(cpu_of(d)->table, l);
     if (l->kind == OPERATION_COPY_IN) {
         memcpy(l->out[0].data, l->workspace, operand_bytes(&l->out[0]));
     } else if (l->kind == OPERATION_COPY_OUT) {

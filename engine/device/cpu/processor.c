@@ -6,8 +6,17 @@
 #include <cpuid.h>
 #endif
 
+#define TABLE(of)                                                                                                      \
+    {                                                                                                                  \
+        .isa = #of, .kernels = {                                                                                       \
+            [DTYPE_F32] = kernels_##of##_fp32,                                                                         \
+            [DTYPE_BF16] = kernels_##of##_bf16,                                                                        \
+            [DTYPE_F16] = kernels_##of##_fp16                                                                          \
+        }                                                                                                              \
+    }
+
 #ifdef KERNEL_X86
-static const cpu_kernel_table *const tables[] = {&kernels_avx512, &kernels_avx2, &kernels_baseline};
+static const cpu_kernel_table tables[] = {TABLE(avx512), TABLE(avx2), TABLE(baseline)};
 
 /* Conversions of fp16, which not every compiler's __builtin_cpu_supports knows. */
 static bool has_f16c(void) {
@@ -24,15 +33,15 @@ static bool has_avx512(void) {
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
 
-const cpu_kernel_table *const *processor_kernels(int *count) {
+const cpu_kernel_table *processor_kernels(int *count) {
     __builtin_cpu_init();
     *count = has_avx512() ? 3 : has_avx2() ? 2 : 1;
     return &tables[3 - *count];
 }
 #else
-static const cpu_kernel_table *const tables[] = {&kernels_baseline};
+static const cpu_kernel_table tables[] = {TABLE(baseline)};
 
-const cpu_kernel_table *const *processor_kernels(int *count) {
+const cpu_kernel_table *processor_kernels(int *count) {
     *count = 1;
     return tables;
 }

@@ -10,8 +10,9 @@ _Static_assert(KEYS % PANEL == 0 && KEYS <= (int)DEPTH, "scores are the rows of 
 
 typedef struct forward {
     attention_shape shape;
-    const float *qkv;
-    float *out, *logsumexp;
+    const stored *qkv;
+    stored *out;
+    float *logsumexp;
     int64_t query_blocks; /* per head */
     float *scratch;
     int64_t scratch_floats; /* of one thread */
@@ -103,11 +104,11 @@ static void attend(const attention_shape *s, const scratch *w, row_group group, 
 static void write_results(const forward *f, const scratch *w, int64_t token, int64_t queries, int64_t head) {
     const attention_shape *s = &f->shape;
     for (int64_t i = 0; i < queries; i++) {
-        float *out = f->out + ((token + i) * s->heads + head) * s->width;
+        stored *out = f->out + ((token + i) * s->heads + head) * s->width;
         const float *sums = w->sums + i * s->padded;
         float factor = 1.0f / w->exponentials[i];
-        for (int64_t j = 0; j < s->width; j++)
-            out[j] = sums[j] * factor;
+        for (int64_t j = 0; j < s->width; j += LANES) /* rows of sums are whole vectors */
+            stored_store_up_to(out + j, s->width - j, vector_load(sums + j) * factor);
         f->logsumexp[(token + i) * s->heads + head] = w->largest[i] + logf(w->exponentials[i]);
     }
 }
@@ -132,19 +133,19 @@ static void attend_tile(void *context, int64_t tile, int thread) {
     for (int64_t key = 0; key < end; key += KEYS) {
         int64_t keys = minimum(KEYS, end - key);
         pack_head_panels(s, &k, key, keys, KEYS, w.key_panels);
-        KERNEL(pack_panels)(&v, 0, s->width, key, keys, w.value_panels);
+        STORED(pack_panels)(&v, 0, s->width, key, keys, w.value_panels);
         for (int64_t group = 0; group < row_groups(queries); group++)
             attend(s, &w, row_group_of(queries, group), query, key, keys);
     }
     write_results(f, &w, sequence * s->length + query, queries, head);
 }
 
-size_t KERNEL(attention_workspace)(const launch *l, int threads) {
+size_t STORED(attention_workspace)(const launch *l, int threads) {
     attention_shape s = attention_shape_of(l, &l->in[0]);
     return (size_t)must_multiply(threads, scratch_floats(&s) * (int64_t)sizeof(float));
 }
 
-void KERNEL(attention_run)(pool *threads, const launch *l) {
+void STORED(attention_run)(pool *threads, const launch *l) {
     forward f = {.shape = attention_shape_of(l, &l->in[0]),
                  .qkv = l->in[0].data,
                  .out = l->out[0].data,

@@ -15,8 +15,9 @@ _Static_assert(QUERIES % PANEL == 0 && QUERIES <= (int)DEPTH && KEYS <= (int)DEP
 
 typedef struct backward {
     attention_shape shape;
-    const float *dout, *qkv, *out, *logsumexp;
-    float *dqkv;
+    const stored *dout, *qkv, *out;
+    const float *logsumexp;
+    stored *dqkv;
     float *scratch;
     int64_t scratch_floats; /* of one thread */
 } backward;
@@ -32,6 +33,8 @@ typedef struct scratch {
     float *dscore_rows;                  /* [QUERIES][ROW_STRIDE]: queries x keys */
     float *dquery;                       /* [HEIGHT][padded] */
     float *dkey, *dvalue;                /* [KEYS][padded] */
+    float *dqueries;                     /* [heads of the tile][length][width], where STORED_ROUNDS: dq is a sum over
+                                            blocks of keys, which is rounded after the last */
 } scratch;
 
 static scratch divide_scratch(const attention_shape *s, area *from) {
@@ -51,6 +54,7 @@ static scratch divide_scratch(const attention_shape *s, area *from) {
         .dquery = take(from, HEIGHT * s->padded),
         .dkey = take(from, KEYS * s->padded),
         .dvalue = take(from, KEYS * s->padded),
+        .dqueries = take(from, STORED_ROUNDS ? s->heads / s->kv_heads * s->length * s->width : 0),
     };
 }
 
@@ -66,14 +70,14 @@ typedef struct place {
     int64_t key, keys, query, queries;
 } place;
 
-static float dot(const float *a, const float *b, int64_t count) {
+static float dot(const stored *a, const stored *b, int64_t count) {
     vector sum = {0};
     int64_t j = 0;
     for (; j + LANES <= count; j += LANES)
-        sum += vector_load(a + j) * vector_load(b + j);
+        sum += stored_load(a + j) * stored_load(b + j);
     float total = vector_sum_lanes(sum);
     for (; j < count; j++)
-        total += a[j] * b[j];
+        total += stored_get(a + j) * stored_get(b + j);
     return total;
 }
 
@@ -84,7 +88,7 @@ static void prepare_keys(const backward *b, const scratch *w, const place *at) {
     matrix across = transposed(k);
     pack_head_rows(s, &k, at->key, at->keys, KEYS, w->key_rows);
     pack_head_rows(s, &v, at->key, at->keys, KEYS, w->value_rows);
-    KERNEL(pack_panels)(&across, 0, s->width, at->key, at->keys, w->key_panels);
+    STORED(pack_panels)(&across, 0, s->width, at->key, at->keys, w->key_panels);
     memset(w->dkey, 0, (size_t)(at->keys * s->padded) * sizeof(float));
     memset(w->dvalue, 0, (size_t)(at->keys * s->padded) * sizeof(float));
 }
@@ -96,8 +100,8 @@ static void prepare_queries(const backward *b, const scratch *w, const place *at
     matrix d = head_of(b->dout, s, at->sequence, out_row, at->head * s->width), d_across = transposed(d);
     pack_head_panels(s, &q, at->query, at->queries, QUERIES, w->query_columns);
     pack_head_panels(s, &d, at->query, at->queries, QUERIES, w->dout_columns);
-    KERNEL(pack_panels)(&q_across, 0, s->width, at->query, at->queries, w->query_panels);
-    KERNEL(pack_panels)(&d_across, 0, s->width, at->query, at->queries, w->dout_panels);
+    STORED(pack_panels)(&q_across, 0, s->width, at->query, at->queries, w->query_panels);
+    STORED(pack_panels)(&d_across, 0, s->width, at->query, at->queries, w->dout_panels);
     for (int64_t i = 0; i < at->queries; i++) {
         int64_t cell = (at->sequence * s->length + at->query + i) * s->heads + at->head;
         w->logsumexp[i] = b->logsumexp[cell];
@@ -142,26 +146,38 @@ static void backward_keys(const attention_shape *s, const scratch *w, const plac
                    w->dkey + group.first * s->padded, s->padded, true);
 }
 
-static void write_row(float *to, const float *from, int64_t count, bool add) {
+static void sum_row(float *to, const float *from, int64_t count, bool add) {
     for (int64_t j = 0; j < count; j++)
         to[j] = add ? to[j] + from[j] : from[j];
+}
+
+static stored *gradient_row(const backward *b, const place *at, int64_t token, int64_t head) {
+    return b->dqkv + (at->sequence * b->shape.length + token) * b->shape.row + head * b->shape.width;
+}
+
+/* Where the sums for dq of a query are: in dqkv itself, or apart. */
+static float *query_sums(const backward *b, const scratch *w, const place *at, int64_t query) {
+    const attention_shape *s = &b->shape;
+    if (!STORED_ROUNDS)
+        return (float *)gradient_row(b, at, query, at->head);
+    int64_t member = at->head - at->key_head * (s->heads / s->kv_heads);
+    return w->dqueries + (member * s->length + query) * s->width;
 }
 
 /* dq of a block of queries: the share of this block of keys. `keys`: how many of them any of the queries sees. */
 static void backward_queries(const backward *b, const scratch *w, const place *at, int64_t keys) {
     const attention_shape *s = &b->shape;
     matrix across = {w->dscores, ROW_STRIDE, true};
-    KERNEL(pack_rows)(&across, 0, at->queries, 0, keys, w->dscore_rows);
+    PACK_ROWS_FP32(&across, 0, at->queries, 0, keys, w->dscore_rows);
     for (int64_t g = 0; g < row_groups(at->queries); g++) {
         row_group group = row_group_of(at->queries, g);
         int64_t end = at->query + group.first + group.height;
         int64_t depth = s->causal ? maximum(0, minimum(keys, end - at->key)) : keys;
         multiply_group(group.height, s->padded, depth, w->dscore_rows + group.first * ROW_STRIDE, w->key_panels,
                        panel_stride(at->keys), w->dquery, s->padded, false);
-        for (int r = 0; r < group.height; r++) {
-            int64_t token = at->sequence * s->length + at->query + group.first + r;
-            write_row(b->dqkv + token * s->row + at->head * s->width, w->dquery + r * s->padded, s->width, at->key > 0);
-        }
+        for (int r = 0; r < group.height; r++)
+            sum_row(query_sums(b, w, at, at->query + group.first + r), w->dquery + r * s->padded, s->width,
+                    at->key > 0);
     }
 }
 
@@ -172,6 +188,24 @@ static void backward_block(const backward *b, const scratch *w, const place *at)
     for (int64_t g = 0; g < row_groups(keys); g++)
         backward_keys(s, w, at, row_group_of(keys, g));
     backward_queries(b, w, at, keys);
+}
+
+static void write_keys(const backward *b, const scratch *w, const place *at) {
+    const attention_shape *s = &b->shape;
+    for (int64_t i = 0; i < at->keys; i++) {
+        stored *dkey = gradient_row(b, at, at->key + i, s->heads + at->key_head),
+               *dvalue = dkey + s->kv_heads * s->width;
+        STORAGE(narrow_run)(w->dkey + i * s->padded, s->width, dkey);
+        STORAGE(narrow_run)(w->dvalue + i * s->padded, s->width, dvalue);
+    }
+}
+
+static void write_queries(const backward *b, const scratch *w, place at) {
+    const attention_shape *s = &b->shape;
+    int64_t group = s->heads / s->kv_heads, first = at.key_head * group;
+    for (at.head = first; at.head < first + group; at.head++)
+        for (int64_t query = 0; query < s->length; query++)
+            STORAGE(narrow_run)(query_sums(b, w, &at, query), s->width, gradient_row(b, &at, query, at.head));
 }
 
 static void backward_tile(void *context, int64_t tile, int thread) {
@@ -189,21 +223,18 @@ static void backward_tile(void *context, int64_t tile, int thread) {
                 backward_block(b, &w, &at);
             }
         }
-        for (int64_t i = 0; i < at.keys; i++) {
-            float *row = b->dqkv + (at.sequence * s->length + at.key + i) * s->row;
-            float *dkey = row + (s->heads + at.key_head) * s->width, *dvalue = dkey + s->kv_heads * s->width;
-            write_row(dkey, w.dkey + i * s->padded, s->width, false);
-            write_row(dvalue, w.dvalue + i * s->padded, s->width, false);
-        }
+        write_keys(b, &w, &at);
     }
+    if (STORED_ROUNDS)
+        write_queries(b, &w, at);
 }
 
-size_t KERNEL(attention_backward_workspace)(const launch *l, int threads) {
+size_t STORED(attention_backward_workspace)(const launch *l, int threads) {
     attention_shape s = attention_shape_of(l, &l->in[1]);
     return (size_t)must_multiply(threads, scratch_floats(&s) * (int64_t)sizeof(float));
 }
 
-void KERNEL(attention_backward_run)(pool *threads, const launch *l) {
+void STORED(attention_backward_run)(pool *threads, const launch *l) {
     backward b = {.shape = attention_shape_of(l, &l->in[1]),
                   .dout = l->in[0].data,
                   .qkv = l->in[1].data,

@@ -31,7 +31,7 @@ static inline attention_shape attention_shape_of(const launch *l, const operand 
 }
 
 /* One head of one sequence: `first` elements into rows of `row` elements. i is the token, k the place in the head. */
-static inline matrix head_of(const float *data, const attention_shape *s, int64_t sequence, int64_t row,
+static inline matrix head_of(const stored *data, const attention_shape *s, int64_t sequence, int64_t row,
                              int64_t first) {
     return (matrix){data + sequence * s->length * row + first, row, false};
 }
@@ -59,13 +59,13 @@ static inline int64_t panels_layer(const attention_shape *s, int64_t columns) {
 static inline void pack_head_rows(const attention_shape *s, const matrix *from, int64_t i, int64_t rows,
                                   int64_t capacity, float *packed) {
     for (int64_t layer = 0; layer < layers_of(s); layer++)
-        KERNEL(pack_rows)(from, i, rows, layer * DEPTH, layer_depth(s, layer), packed + layer * capacity * ROW_STRIDE);
+        STORED(pack_rows)(from, i, rows, layer * DEPTH, layer_depth(s, layer), packed + layer * capacity * ROW_STRIDE);
 }
 
 static inline void pack_head_panels(const attention_shape *s, const matrix *from, int64_t i, int64_t columns,
                                     int64_t capacity, float *packed) {
     for (int64_t layer = 0; layer < layers_of(s); layer++)
-        KERNEL(pack_panels)
+        STORED(pack_panels)
         (from, i, columns, layer * DEPTH, layer_depth(s, layer), packed + layer * panels_layer(s, capacity));
 }
 

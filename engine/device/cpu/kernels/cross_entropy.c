@@ -1,8 +1,8 @@
 /* cross_entropy: one pass over a row of logits from memory takes maximum, sum and exponentials; a second one, from the
  * cache, scales these to the gradient. */
 #include "engine/device/cpu/kernels/exports.h"
+#include "engine/device/cpu/kernels/storage.h"
 #include "engine/device/cpu/kernels/tiles.h"
-#include "engine/device/cpu/kernels/vector_math.h"
 #include "engine/device/update.h"
 
 #include <float.h>
@@ -15,18 +15,18 @@ static int64_t block_length(int64_t vocabulary) {
     return maximum(BLOCK, round_up(divide_up(vocabulary, BLOCKS), LANES));
 }
 
-static float block_max(const float *logits, int64_t count) {
+static float block_max(const stored *logits, int64_t count) {
     vector largest = vector_set(-INFINITY);
     for (int64_t i = 0; i < count; i += LANES)
-        largest = vector_max(largest, vector_load_up_to(logits + i, count - i, -INFINITY));
+        largest = vector_max(largest, stored_load_up_to(logits + i, count - i, -INFINITY));
     return vector_max_lanes(largest);
 }
 
 /* Sum of exp(logit - largest), which are kept in `to` unless that is NULL. */
-static float block_exp(const float *logits, float largest, int64_t count, float *to) {
+static float block_exp(const stored *logits, float largest, int64_t count, float *to) {
     vector total = {0};
     for (int64_t i = 0; i < count; i += LANES) {
-        vector e = vector_exp(vector_load_up_to(logits + i, count - i, -INFINITY) - largest);
+        vector e = vector_exp(stored_load_up_to(logits + i, count - i, -INFINITY) - largest);
         total += e;
         if (to != NULL)
             vector_store_up_to(to + i, count - i, e);
@@ -34,9 +34,9 @@ static float block_exp(const float *logits, float largest, int64_t count, float 
     return vector_sum_lanes(total);
 }
 
-static void block_scale(float *values, float factor, int64_t count) {
+static void block_scale(const float *values, float factor, int64_t count, stored *to) {
     for (int64_t i = 0; i < count; i += LANES)
-        vector_store_up_to(values + i, count - i, vector_load_up_to(values + i, count - i, 0) * factor);
+        stored_store_up_to(to + i, count - i, vector_load_up_to(values + i, count - i, 0) * factor);
 }
 
 /* A row of logits, summed: logsumexp = largest + log(total). The exponentials of block b were taken of logit -
@@ -48,7 +48,7 @@ typedef struct row_sum {
 } row_sum;
 
 /* exponentials: NULL, or where they go; possibly the bytes of the logits. */
-static void row_exp(const float *logits, int64_t vocabulary, row_sum *sum, float *exponentials) {
+static void row_exp(const stored *logits, int64_t vocabulary, row_sum *sum, float *exponentials) {
     sum->largest = -FLT_MAX; /* finite, so that a block of logits of -infinity adds 0 */
     sum->total = 0;
     int64_t length = block_length(vocabulary);
@@ -66,11 +66,13 @@ static void row_exp(const float *logits, int64_t vocabulary, row_sum *sum, float
 }
 
 /* Exponentials to gradient: softmax times scale; the target is corrected afterwards. */
-static void row_scale(const row_sum *sum, double scale, int64_t vocabulary, float *exponentials) {
+static void row_scale(const row_sum *sum, double scale, int64_t vocabulary, const float *exponentials,
+                      stored *dlogits) {
     int64_t length = block_length(vocabulary);
     for (int64_t v = 0, b = 0; v < vocabulary; v += length, b++) {
         double rebase = exp((double)sum->base[b] - (double)sum->largest);
-        block_scale(exponentials + v, (float)(rebase * scale / sum->total), minimum(length, vocabulary - v));
+        block_scale(exponentials + v, (float)(rebase * scale / sum->total), minimum(length, vocabulary - v),
+                    dlogits + v);
     }
 }
 
@@ -80,10 +82,11 @@ static double gradient_scale(const launch *l) {
     return scalars[SCALAR_GRADIENT_SCALE] * (loss_scale != NULL ? loss_scale[LOSS_SCALE] : 1);
 }
 
-static void cross_entropy_row(const launch *l, int64_t row) {
+static void cross_entropy_row(const launch *l, int64_t row, int thread) {
     int64_t vocabulary = l->in[0].shape[1];
-    const float *logits = (const float *)l->in[0].data + row * vocabulary;
-    float *loss = l->out[0].data, *dlogits = l->out[1].data;
+    const stored *logits = (const stored *)l->in[0].data + row * vocabulary;
+    float *loss = l->out[0].data;
+    stored *dlogits = l->out[1].data;
     int32_t target = ((const int32_t *)l->in[1].data)[row];
     if (dlogits != NULL)
         dlogits += row * vocabulary;
@@ -93,26 +96,32 @@ static void cross_entropy_row(const launch *l, int64_t row) {
             memset(dlogits, 0, (size_t)vocabulary * sizeof *dlogits);
         return;
     }
-    double target_logit = (double)logits[target]; /* before the logits are overwritten */
+    double target_logit = (double)stored_get(logits + target); /* before the logits are overwritten */
     row_sum sum;
-    row_exp(logits, vocabulary, &sum, dlogits);
+    /* Exponentials lie where the gradient goes, but where that would round them in a row of workspace. */
+    float *exponentials = STORED_ROUNDS ? (float *)l->workspace + thread * vocabulary : (float *)dlogits;
+    row_exp(logits, vocabulary, &sum, dlogits != NULL ? exponentials : NULL);
     double below = (double)sum.largest - target_logit;
     loss[row] = (float)(below + log(sum.total));
     if (dlogits == NULL)
         return;
     double scale = gradient_scale(l);
-    row_scale(&sum, scale, vocabulary, dlogits);
-    dlogits[target] = (float)((exp(-below) / sum.total - 1) * scale);
+    row_scale(&sum, scale, vocabulary, exponentials, dlogits);
+    stored_set(dlogits + target, (float)((exp(-below) / sum.total - 1) * scale));
 }
 
 static void cross_entropy_tile(void *context, int64_t tile, int thread) {
-    (void)thread;
     const launch *l = context;
     tile_range range = tile_range_of(tile, tile_rows(l->in[0].shape[1]), l->in[0].shape[0]);
     for (int64_t row = range.begin; row < range.end; row++)
-        cross_entropy_row(l, row);
+        cross_entropy_row(l, row, thread);
 }
 
-void KERNEL(cross_entropy_run)(pool *p, const launch *l) {
+size_t STORED(cross_entropy_workspace)(const launch *l, int threads) {
+    bool needed = STORED_ROUNDS && l->out[1].data != NULL;
+    return needed ? (size_t)must_multiply(threads, l->in[0].shape[1] * (int64_t)sizeof(float)) : 0;
+}
+
+void STORED(cross_entropy_run)(pool *p, const launch *l) {
     tiles_run(p, l->in[0].shape[0], tile_rows(l->in[0].shape[1]), cross_entropy_tile, l);
 }

@@ -1,4 +1,4 @@
-/* c = op(a) op(b) + bias, single precision.
+/* c = op(a) op(b) + bias, multiplied and summed in fp32 whatever the operands are stored as: packing widens them.
  *
  * A block of b is packed into panels and a block of a into rows (pack.h); the microkernel multiplies them. The inner
  * index is cut into blocks that depend on k alone, so a result's bits depend neither on the number of threads nor on
@@ -17,20 +17,32 @@ enum {
     BLOCK_ROWS = 112 / HEIGHT * HEIGHT,         /* of a at once */
     PANEL_FLOATS = BLOCK_COLUMNS * (DEPTH | 1), /* scratch of one thread */
     ROW_FLOATS = BLOCK_ROWS * ROW_STRIDE,
-    SCRATCH_FLOATS = PANEL_FLOATS + ROW_FLOATS,
+    SUM_ROWS = 8 * BLOCK_ROWS, /* of sums that are kept apart; more do not stay in a second-level cache */
+    SUM_FLOATS = SUM_ROWS * BLOCK_COLUMNS,
 };
 
 typedef struct product {
     int64_t m, n, k;
     matrix a, b; /* b's element (j, i) is op(b)[i][j]: both sum over their second index */
-    float *c;
-    const float *bias;
+    const operand *c;
+    const stored *bias;
     bool accumulate;
+    bool apart;                      /* sums are not made in c, which has too few bits for them, but in scratch */
     int64_t depth;                   /* of a block of the inner index */
     int64_t tile_rows, tile_columns; /* of c, computed by one thread */
     int64_t tiles_down, tiles_across;
     float *scratch;
+    int64_t scratch_floats; /* of one thread */
 } product;
+
+/* Sums are made where c is, if that is fp32; the microkernel adds a bias of fp32 only. */
+static bool sums_apart(const launch *l) {
+    return l->out[0].type != DTYPE_F32 || (l->in[2].data != NULL && STORED_ROUNDS);
+}
+
+static int64_t scratch_floats(bool apart) {
+    return PANEL_FLOATS + ROW_FLOATS + (apart ? SUM_FLOATS : 0);
+}
 
 static void product_shape(product *p, const launch *l) {
     const attributes *options = &l->attributes;
@@ -54,6 +66,7 @@ static void choose_tiles(product *p, int threads) {
     for (int64_t down = 1; down <= most; down++) {
         for (int64_t across = 1; down * across <= most; across++) {
             int64_t rows = round_up(divide_up(p->m, down), HEIGHT), columns = round_up(divide_up(p->n, across), PANEL);
+            rows = p->apart ? minimum(rows, SUM_ROWS) : rows;
             int64_t tiles_down = divide_up(p->m, rows), tiles_across = divide_up(p->n, columns);
             double cost = (double)divide_up(tiles_down * tiles_across, threads) *
                           tile_cost(minimum(rows, p->m), minimum(columns, p->n));
@@ -139,19 +152,36 @@ static int group_height(int64_t rows, int64_t groups, int64_t group) {
     return (int)(rows / groups + (group < rows % groups));
 }
 
-static void multiply_block(const product *p, const block *b, const float *rows, const float *panels,
+/* Where the sums of a block are made. */
+typedef struct sums {
+    float *first;
+    int64_t stride;
+} sums;
+
+/* Apart, the sums of one block of columns lie together: of all rows of a tile if later blocks of the inner index add to
+ * them. */
+static sums sums_of(const product *p, const tile *t, const block *b, float *apart) {
+    if (!p->apart)
+        return (sums){(float *)p->c->data + b->row * p->n + b->column, p->n};
+    int64_t row = p->k > p->depth ? b->row - t->first_row : 0;
+    return (sums){apart + row * BLOCK_COLUMNS, BLOCK_COLUMNS};
+}
+
+static void multiply_block(const product *p, const block *b, const float *rows, const float *panels, const sums *into,
                            const prefetch *ahead) {
+    bool adds = b->k > 0 || (p->accumulate && !p->apart), last = b->k + b->depth == p->k;
+    const float *bias = p->apart ? NULL : (const float *)p->bias;
     int64_t groups = divide_up(b->rows, HEIGHT), across = divide_up(b->columns, PANEL), row = b->row;
     int64_t calls = groups * across, call = 0;
     for (int64_t group = 0; group < groups; group++) {
         int height = group_height(b->rows, groups, group);
         for (int64_t j = 0; j < across; j++, call++) {
             int64_t column = b->column + j * PANEL;
-            destination to = {.c = p->c + row * p->n + column,
-                              .stride = p->n,
-                              .columns = minimum(PANEL, b->column + b->columns - column),
-                              .add = p->accumulate || b->k > 0,
-                              .bias = p->bias != NULL && b->k + b->depth == p->k ? p->bias + column : NULL};
+            destination to = {.c = into->first + (row - b->row) * into->stride + (column - b->column),
+                              .stride = into->stride,
+                              .columns = p->apart ? PANEL : minimum(PANEL, b->column + b->columns - column),
+                              .add = adds,
+                              .bias = bias != NULL && last ? bias + column : NULL};
             fetch lines = fetch_of(ahead, call, calls);
             KERNEL(microkernel)
             (height, b->depth, rows, panels + j * panel_stride(b->depth), &to, lines.count > 0 ? &lines : NULL);
@@ -161,29 +191,51 @@ static void multiply_block(const product *p, const block *b, const float *rows, 
     }
 }
 
+/* Rounds the sums of a block, which lie apart, to c. */
+static void store_block(const product *p, const block *b, const sums *from) {
+    for (int64_t r = 0; r < b->rows; r++) {
+        float *sum = from->first + r * from->stride, before[BLOCK_COLUMNS];
+        int64_t first = (b->row + r) * p->n + b->column;
+        for (int64_t j = 0; p->bias != NULL && j < b->columns; j += LANES)
+            vector_store(sum + j, vector_load(sum + j) + stored_load_up_to(p->bias + b->column + j, b->columns - j, 0));
+        if (p->accumulate)
+            widen_run(p->c->type, p->c->data, first, b->columns, before);
+        for (int64_t j = 0; p->accumulate && j < b->columns; j++)
+            sum[j] += before[j];
+        narrow_run(p->c->type, sum, b->columns, p->c->data, first);
+    }
+}
+
 static void multiply_tile(void *context, int64_t number, int thread) {
     const product *p = context;
-    float *panels = p->scratch + (int64_t)thread * SCRATCH_FLOATS, *rows = panels + PANEL_FLOATS;
+    float *panels = p->scratch + (int64_t)thread * p->scratch_floats, *rows = panels + PANEL_FLOATS;
     tile t = tile_of(p, number);
     block next, b = block_at(p, &t, t.first_row, t.first_column, 0);
     for (; b.columns > 0; b = next) {
         next = next_block(p, &t, &b);
         prefetch ahead = prefetch_of(p, &t, &b, &next);
         if (b.row == t.first_row)
-            KERNEL(pack_panels)(&p->b, b.column, b.columns, b.k, b.depth, panels);
-        KERNEL(pack_rows)(&p->a, b.row, b.rows, b.k, b.depth, rows);
-        multiply_block(p, &b, rows, panels, &ahead);
+            STORED(pack_panels)(&p->b, b.column, b.columns, b.k, b.depth, panels);
+        STORED(pack_rows)(&p->a, b.row, b.rows, b.k, b.depth, rows);
+        sums into = sums_of(p, &t, &b, rows + ROW_FLOATS);
+        multiply_block(p, &b, rows, panels, &into, &ahead);
+        if (p->apart && b.k + b.depth == p->k)
+            store_block(p, &b, &into);
     }
 }
 
-size_t KERNEL(matmul_workspace)(const launch *l, int threads) {
-    (void)l;
-    return (size_t)threads * SCRATCH_FLOATS * sizeof(float);
+size_t STORED(matmul_workspace)(const launch *l, int threads) {
+    return (size_t)(threads * scratch_floats(sums_apart(l))) * sizeof(float);
 }
 
-void KERNEL(matmul_run)(pool *threads, const launch *l) {
+void STORED(matmul_run)(pool *threads, const launch *l) {
     const attributes *options = &l->attributes;
-    product p = {.c = l->out[0].data, .bias = l->in[2].data, .accumulate = l->accumulate & 1, .scratch = l->workspace};
+    product p = {.c = &l->out[0],
+                 .bias = l->in[2].data,
+                 .accumulate = l->accumulate & 1,
+                 .apart = sums_apart(l),
+                 .scratch = l->workspace};
+    p.scratch_floats = scratch_floats(p.apart);
     product_shape(&p, l);
     p.a = (matrix){l->in[0].data, options->transpose_a ? p.m : p.k, options->transpose_a};
     p.b = (matrix){l->in[1].data, options->transpose_b ? p.k : p.n, !options->transpose_b};

@@ -44,14 +44,14 @@ typedef struct destination {
 /* Cache lines to ask for meanwhile: lines first .. first + count of a matrix whose rows have `per_row` of them. They
  * are spread over the inner loop: asked for all at once, more than a core can wait for, they would stop it. */
 typedef struct fetch {
-    const float *data;
-    int64_t stride; /* elements from row to row */
+    const char *data;
+    int64_t stride; /* bytes from row to row */
     uint32_t per_row, first, count;
 } fetch;
 
-enum { LINE = 16 }; /* elements of a cache line */
+enum { LINE = 64 }; /* bytes of a cache line */
 
-static inline const float *line_address(const fetch *f, uint32_t line) {
+static inline const char *line_address(const fetch *f, uint32_t line) {
     return f->data + line / f->per_row * f->stride + line % f->per_row * LINE;
 }
 

@@ -6,8 +6,8 @@
 #ifndef FSDP_ENGINE_DEVICE_CPU_KERNELS_STORAGE_H
 #define FSDP_ENGINE_DEVICE_CPU_KERNELS_STORAGE_H
 
+#include "engine/device/cpu/kernels.h"
 #include "engine/device/cpu/kernels/vector_math.h"
-#include "engine/device/dtype.h"
 #include "engine/device/half.h"
 
 typedef float storage_fp32;
@@ -65,6 +65,31 @@ static inline void store_fp16(storage_fp16 *to, vector v) {
         to[i] = f16_from_float(v[i]);
 }
 #endif
+
+/* ---- half a vector, as many elements as there are in a vector of doubles ---- */
+
+static inline vector_half load_half_fp32(const storage_fp32 *from) {
+    vector_half v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+static inline vector_half load_half_bf16(const storage_bf16 *from) {
+    vector_half_u16 half;
+    memcpy(&half, from, sizeof half);
+    return (vector_half)(__builtin_convertvector(half, vector_half_bits) << 16);
+}
+static inline vector_half load_half_fp16(const storage_fp16 *from) {
+#if defined(__AVX512F__)
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+#elif defined(__F16C__)
+    return _mm_cvtph_ps(_mm_loadu_si64(from));
+#else
+    vector_half v;
+    for (int i = 0; i < DOUBLE_LANES; i++)
+        v[i] = float_from_f16(from[i]);
+    return v;
+#endif
+}
 
 /* ---- one element ---- */
 
@@ -140,6 +165,8 @@ static inline void narrow_run(dtype type, const float *from, int64_t count, void
 #ifdef KERNEL_STORAGE
 typedef STORAGE(storage) stored;
 
+enum { STORED_ROUNDS = sizeof(stored) < sizeof(float) }; /* whether to store a result is to round it */
+
 static inline float stored_get(const stored *from) {
     return STORAGE(widen)(*from);
 }
@@ -175,6 +202,29 @@ static inline void stored_store_up_to(stored *to, int64_t count, vector v) {
         stored_store(to, v);
     else
         stored_store_part(to, count, v);
+}
+
+/* The first min(count, DOUBLE_LANES) elements; zero in the other lanes. */
+static inline vector_double stored_load_double(const stored *from, int64_t count) {
+    vector_half half = {0};
+    if (__builtin_expect(count >= DOUBLE_LANES, 1))
+        half = STORAGE(load_half)(from);
+    else
+        for (int64_t i = 0; i < count; i++)
+            half[i] = stored_get(from + i);
+    return __builtin_convertvector(half, vector_double);
+}
+
+/* Element i of a gradient of a parameter, which is fp32 or stored. */
+static inline double gradient_get(const operand *gradient, int64_t i) {
+    return gradient->type == DTYPE_F32 ? (double)((const float *)gradient->data)[i]
+                                       : (double)stored_get((const stored *)gradient->data + i);
+}
+static inline void gradient_set(const operand *gradient, int64_t i, double value) {
+    if (gradient->type == DTYPE_F32)
+        ((float *)gradient->data)[i] = (float)value;
+    else
+        stored_set((stored *)gradient->data + i, (float)value);
 }
 #endif
 
