@@ -2,7 +2,6 @@
 
 #include "engine/device/reference/reference.h"
 #include "engine/error.h"
-#include "simcuda.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -149,7 +148,8 @@ static void free_blocks(blocks *b) {
             block_free(&all[i]);
 }
 
-launch cuda_launch_run(const cuda_kernel *kernel, const launch *l, cuda_placement placement) {
+launch cuda_launch_count(const cuda_kernel *kernel, const launch *l, cuda_placement placement,
+                         simcuda_counters *counters) {
     launch result = clone(l), device = *l;
     blocks b = {0};
     cudaStream_t stream;
@@ -161,15 +161,22 @@ launch cuda_launch_run(const cuda_kernel *kernel, const launch *l, cuda_placemen
         b.workspace = block_make(bytes, 0);
         device.workspace = b.workspace.data;
     }
+    simcuda_counters_start();
     kernel->queue(&device, stream);
     must(cudaGetLastError());
     must(cudaStreamSynchronize(stream));
+    *counters = simcuda_counters_stop();
     for (int o = 0; o < OPERATION_OUTPUTS; o++)
         if (l->out[o].data != NULL)
             must(cudaMemcpy(result.out[o].data, device.out[o].data, operand_bytes(&l->out[o]), cudaMemcpyDeviceToHost));
     must(cudaStreamDestroy(stream));
     free_blocks(&b);
     return result;
+}
+
+launch cuda_launch_run(const cuda_kernel *kernel, const launch *l, cuda_placement placement) {
+    simcuda_counters counters;
+    return cuda_launch_count(kernel, l, placement, &counters);
 }
 
 /* ---- comparison ---- */

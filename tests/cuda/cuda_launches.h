@@ -4,6 +4,7 @@
 #define FSDP_TESTS_CUDA_CUDA_LAUNCHES_H
 
 #include "engine/device/cuda/kernels.h"
+#include "simcuda.h"
 #include "support/launches.h"
 
 /* How a launch is put on the device. */
@@ -18,6 +19,10 @@ launch cuda_launch_typed(const launch *l, dtype activations, dtype gradients);
 /* Runs l (on host memory, types as the kernel shall see them) on the simulated device and returns it with the device's
  * outputs, on host memory. */
 launch cuda_launch_run(const cuda_kernel *kernel, const launch *l, cuda_placement placement);
+
+/* Likewise; counts what its kernels do to global memory. */
+launch cuda_launch_count(const cuda_kernel *kernel, const launch *l, cuda_placement placement,
+                         simcuda_counters *counters);
 
 /* The reference in fp64, on the values of l. */
 launch cuda_launch_reference(const launch *l);

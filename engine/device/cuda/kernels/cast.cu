@@ -4,9 +4,6 @@
 #include "grid.cuh"
 #include "storage.cuh"
 
-/* Both sides in whole vectors: 8 elements are 16 bytes of the narrow formats and twice 16 bytes of fp32. */
-enum { VECTORS = 8 };
-
 template <int N, typename T, typename U> static __global__ void cast(const T *x, U *out, int64_t count) {
     for (int64_t item = first_item(); item * N < count; item += item_stride()) {
         int64_t i = item * N;
@@ -28,9 +25,11 @@ static void queue(const launch *l, cudaStream_t stream) {
         typedef decltype(from) T;
         with_storage(out->type, [&](auto to) {
             typedef decltype(to) U;
+            /* Whole vectors on both sides: one of the narrower type. */
+            constexpr int N = (int)(16 / (sizeof(T) < sizeof(U) ? sizeof(T) : sizeof(U)));
             if (vectors)
-                LAUNCH((cast<VECTORS, T, U>), grid_of_items(divide_up(count, VECTORS)), BLOCK, 0, stream,
-                       data<const T>(x), data<U>(out), count);
+                LAUNCH((cast<N, T, U>), grid_of_items(divide_up(count, N)), BLOCK, 0, stream, data<const T>(x),
+                       data<U>(out), count);
             else
                 LAUNCH((cast<1, T, U>), grid_of_items(count), BLOCK, 0, stream, data<const T>(x), data<U>(out), count);
         });

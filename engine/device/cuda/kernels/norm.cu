@@ -102,10 +102,8 @@ template <int N, typename T> static __global__ void norm(norm_operands<T> o, nor
         }
         float rstd = 1 / sqrtf(total[0] / (float)n.width + n.epsilon);
         write_row<N>(s, mean, rstd, o.weight, o.bias, o.normed + at, width);
-        if (threadIdx.x == 0 && width > 0) {
-            o.statistics[2 * row] = mean;
-            o.statistics[2 * row + 1] = rstd;
-        }
+        if (threadIdx.x < 2 && width > 0) /* both in one access of the warp */
+            o.statistics[2 * row + threadIdx.x] = threadIdx.x == 0 ? mean : rstd;
     }
 }
 

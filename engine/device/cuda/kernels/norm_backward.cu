@@ -138,9 +138,10 @@ template <int N, typename T> static __global__ void norm_backward(norm_backward_
     if (!n.keeps_sums)
         return; /* they are where they belong */
     __syncthreads();
-    write_sums<N>(shared_sums, n.width, n.width, weight_sums);
+    constexpr int F = N == 1 ? 1 : per_vector<float>::count;
+    write_sums<F>(shared_sums, n.width, n.width, weight_sums);
     if (n.bias)
-        write_sums<N>(shared_sums + blockDim.y * n.width, n.width, n.width, bias_sums);
+        write_sums<F>(shared_sums + blockDim.y * n.width, n.width, n.width, bias_sums);
 }
 
 static size_t workspace(const launch *l) {
