@@ -114,14 +114,17 @@ static bool make_host_buffers(run *r, error *e) {
     return true;
 }
 
-static void make_launches(run *r) {
+static bool make_launches(run *r, error *e) {
     r->launches = memory_allocate((size_t)r->p->operation_count, sizeof *r->launches);
     for (int32_t i = 0; i < r->p->operation_count; i++) {
         const operation *o = &r->p->operations[i];
         r->launches[i] = program_launch(r->p, o, r->arena.base);
         if (is_copy(o->kind))
             r->launches[i].workspace = (char *)r->host[o->attributes.host] + o->attributes.host_offset;
+        if (r->collective[i] < 0 && !r->d->functions->prepare(r->d, &r->launches[i], e))
+            return false;
     }
+    return true;
 }
 
 /* Stamps of a timed step: its beginning, then two per operation. */
@@ -135,10 +138,8 @@ enum { STAMP_BEGINNING = 0 };
 
 static bool prepare_device(run *r, bool timed, error *e) {
     const int32_t count = r->p->operation_count;
-    if (!make_host_buffers(r, e) || !r->d->functions->reserve(r->d, count, timed ? stamp_before(count) : 0, e))
-        return false;
-    make_launches(r);
-    return true;
+    return make_host_buffers(r, e) && make_launches(r, e) &&
+           r->d->functions->reserve(r->d, count, timed ? stamp_before(count) : 0, e);
 }
 
 bool run_create(const program *p, world *w, device *d, const device_memory *arena, const run_settings *settings,

@@ -30,11 +30,13 @@ typedef struct device_memory {
 typedef struct device_settings {
     int threads;      /* CPU: threads of this rank, >= 1 */
     const int *cores; /* CPU: one core number per thread to bind to; NULL: leave where the system puts them */
-    int local_rank;   /* CUDA: which GPU */
-    int local_ranks;  /* CUDA: ranks of this node, for each of which there must be a GPU */
-    bool share;       /* CUDA: fewer GPUs than ranks will do */
+    int local_rank;   /* CUDA: which GPU of those that the process sees, modulo their number */
     bool planning;    /* nothing will run: no GPU is needed, and only describe, workspace and close may be called */
 } device_settings;
+
+typedef struct device_capacity {
+    int64_t total, available;
+} device_capacity;
 
 typedef struct device_functions {
     const char *name; /* "cpu", "cuda" */
@@ -46,8 +48,12 @@ typedef struct device_functions {
     /* One line for people: processor or GPU, instruction set, threads. Owned by the device. */
     const char *(*describe)(const device *d);
 
-    /* Bytes that allocate could give now; -1: those that the machine has, because it is the machine's memory. */
-    int64_t (*available)(const device *d);
+    /* The same text for two ranks of a node that work on one processor of their own sort, which they should not; NULL:
+     * ranks may share it. Owned by the device. */
+    const char *(*identity)(const device *d);
+
+    /* Bytes of the device's own memory; zeros: it works in the machine's, or is only planned for. */
+    device_capacity (*capacity)(const device *d);
 
     /* Threads for work on memory that the host reaches, as the host's collectives do. NULL: it has none. */
     pool *(*host_threads)(const device *d);
@@ -62,6 +68,11 @@ typedef struct device_functions {
 
     /* Bytes of workspace that the operation needs with these shapes (operand data pointers are not read). */
     size_t (*workspace)(const device *d, const launch *l);
+
+    /* Makes what the launch's attributes point to (segments, columns) readable for kernels: it may put pointers to
+     * copies in their place, which the device owns until it is closed. Once per launch, before the first; start-up
+     * only. */
+    bool (*prepare)(device *d, launch *l, error *e);
 
     /* Queues one operation; not for collectives. copy_in and copy_out get their host address in `workspace`. */
     void (*launch)(device *d, int stream, const launch *l);

@@ -45,9 +45,14 @@ static const char *cpu_describe(const device *d) {
     return ((const cpu_device *)d)->description;
 }
 
-static int64_t cpu_available(const device *d) {
+static const char *cpu_identity(const device *d) {
     (void)d;
-    return -1;
+    return NULL;
+}
+
+static device_capacity cpu_capacity(const device *d) {
+    (void)d;
+    return (device_capacity){0};
 }
 
 static pool *cpu_host_threads(const device *d) {
@@ -96,6 +101,11 @@ static size_t cpu_workspace(const device *d, const launch *l) {
     const cpu_device *cpu = (const cpu_device *)d;
     const cpu_kernel *kernel = cpu_kernel_for(cpu->table, l);
     return kernel->workspace == NULL ? 0 : kernel->workspace(l, pool_threads(cpu->pool));
+}
+
+static bool cpu_prepare(device *d, launch *l, error *e) {
+    (void)d, (void)l, (void)e;
+    return true;
 }
 
 static size_t operand_bytes(const operand *o) {
@@ -148,13 +158,15 @@ const device_functions device_cpu = {
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
-    .available = cpu_available,
+    .identity = cpu_identity,
+    .capacity = cpu_capacity,
     .host_threads = cpu_host_threads,
     .allocate = cpu_allocate,
     .release = cpu_release,
     .allocate_host = cpu_allocate_host,
     .release_host = cpu_release_host,
     .workspace = cpu_workspace,
+    .prepare = cpu_prepare,
     .launch = cpu_launch,
     .write = cpu_write,
     .read = cpu_read,

@@ -32,7 +32,9 @@ extern "C" {
 typedef struct cuda_kernel {
     /* Bytes that the arena must give for these shapes; NULL: none. Data pointers are not read, no CUDA call is made. */
     size_t (*workspace)(const launch *l);
-    /* Queues the operation. A launch error shows at cudaGetLastError; the caller looks. */
+    /* Queues the operation. Arrays that attributes point to (segments, columns) lie in device memory here, and in host
+     * memory for `workspace`; their counts say what the host may know. No allocation, no waiting: it may be captured. A
+     * launch error shows at cudaGetLastError; the caller looks. */
     void (*queue)(const launch *l, cudaStream_t stream);
 } cuda_kernel;
 
