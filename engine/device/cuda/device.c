@@ -1,0 +1,332 @@
+/* CUDA as a device: memory, streams, events, and the launch of kernels. One GPU per process.
+ *
+ * Nothing is allocated once work is queued. The streams do not wait for CUDA's default stream, nor it for them, so
+ * every copy names its stream. */
+#include "engine/device/cuda/device.h"
+
+#include "engine/checked.h"
+#include "engine/device/cuda/errors.h"
+#include "engine/device/cuda/gpu.h"
+#include "engine/device/cuda/matmul.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct events {
+    cudaEvent_t *list;
+    int32_t count;
+} events;
+
+typedef struct cuda_device {
+    device base;
+    gpu gpu;
+    cudaStream_t streams[STREAM_COUNT];
+    events events, stamps;
+    cuda_matmul *matmul; /* NULL: the device is only planned for */
+    void **copies;       /* of arrays that attributes point to */
+    int32_t copy_count;
+    error failure; /* the first since opening */
+} cuda_device;
+
+static cuda_device *cuda_of(device *d) {
+    return (cuda_device *)d;
+}
+
+static const cuda_device *cuda_seen(const device *d) {
+    return (const cuda_device *)d;
+}
+
+cudaStream_t cuda_stream(const device *d, int stream) {
+    check(stream >= 0 && stream < STREAM_COUNT, "stream %d", stream);
+    return cuda_seen(d)->streams[stream];
+}
+
+bool cuda_keep_failure(device *d, const error *e) {
+    cuda_device *c = cuda_of(d);
+    if (c->failure.code == 0)
+        c->failure = *e;
+    return c->failure.code == 0;
+}
+
+/* ---- opening ---- */
+
+/* Others wait for what collectives bring: they go first. */
+static bool goes_first(int stream) {
+    return stream == STREAM_GATHER || stream == STREAM_REDUCE;
+}
+
+static bool create_streams(cuda_device *c, error *e) {
+    int last = 0, first = 0;
+    if (!cuda_good(cudaDeviceGetStreamPriorityRange(&last, &first), "cudaDeviceGetStreamPriorityRange", e))
+        return false;
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (!cuda_good(
+                cudaStreamCreateWithPriority(&c->streams[s], cudaStreamNonBlocking, goes_first(s) ? first : last),
+                "cudaStreamCreateWithPriority", e))
+            return false;
+    return true;
+}
+
+static void destroy_events(events *of) {
+    for (int32_t i = 0; i < of->count; i++)
+        cudaEventDestroy(of->list[i]);
+    free(of->list);
+}
+
+static void cuda_close(device *d) {
+    cuda_device *c = cuda_of(d);
+    destroy_events(&c->events);
+    destroy_events(&c->stamps);
+    for (int32_t i = 0; i < c->copy_count; i++)
+        cudaFree(c->copies[i]);
+    free(c->copies);
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (c->streams[s] != NULL)
+            cudaStreamDestroy(c->streams[s]);
+    if (c->matmul != NULL)
+        cuda_matmul_close(c->matmul);
+    free(c);
+}
+
+static bool cuda_open(const device_settings *settings, device **opened, error *e) {
+    cuda_device *c = memory_allocate(1, sizeof *c);
+    c->base.functions = &device_cuda;
+    if (settings->planning)
+        snprintf(c->gpu.description, sizeof c->gpu.description, "CUDA");
+    else if (!gpu_choose(settings->local_rank, &c->gpu, e) || !create_streams(c, e) ||
+             !cuda_matmul_open(&c->matmul, e)) {
+        cuda_close(&c->base);
+        return false;
+    }
+    *opened = &c->base;
+    return true;
+}
+
+static const char *cuda_describe(const device *d) {
+    return cuda_seen(d)->gpu.description;
+}
+
+static const char *cuda_identity(const device *d) {
+    return cuda_seen(d)->gpu.identity;
+}
+
+/* ---- memory ---- */
+
+static device_capacity cuda_capacity(const device *d) {
+    size_t available = 0, total = 0;
+    if (cuda_seen(d)->matmul == NULL || cudaMemGetInfo(&available, &total) != cudaSuccess)
+        return (device_capacity){0};
+    return (device_capacity){.total = (int64_t)total, .available = (int64_t)available};
+}
+
+static pool *cuda_host_threads(const device *d) {
+    (void)d;
+    return NULL;
+}
+
+static bool cuda_allocate(device *d, size_t bytes, device_memory *memory, error *e) {
+    (void)d;
+    char doing[64];
+    snprintf(doing, sizeof doing, "cudaMalloc of %.1f MB for the arena", (double)bytes / 1e6);
+    *memory = (device_memory){.bytes = bytes, .handle = -1};
+    return cuda_good(cudaMalloc(&memory->base, bytes > 0 ? bytes : 1), doing, e);
+}
+
+static void cuda_release(device *d, device_memory *memory) {
+    (void)d;
+    cudaFree(memory->base);
+    *memory = (device_memory){.handle = -1};
+}
+
+static bool cuda_allocate_host(device *d, size_t bytes, void **memory, error *e) {
+    (void)d;
+    if (!cuda_good(cudaHostAlloc(memory, bytes, cudaHostAllocDefault), "cudaHostAlloc", e))
+        return false;
+    memset(*memory, 0, bytes);
+    return true;
+}
+
+static void cuda_release_host(device *d, void *memory) {
+    (void)d;
+    cudaFreeHost(memory);
+}
+
+/* ---- work ---- */
+
+static size_t cuda_workspace(const device *d, const launch *l) {
+    (void)d;
+    if (l->kind == OPERATION_MATMUL)
+        return cuda_matmul_workspace(l);
+    const cuda_kernel *kernel = cuda_kernels[l->kind];
+    return kernel == NULL || kernel->workspace == NULL ? 0 : kernel->workspace(l);
+}
+
+/* A copy of an array in the GPU's memory, NULL of an empty one. */
+static bool copy_to_gpu(cuda_device *c, const void *array, size_t bytes, const void **copy, error *e) {
+    void *made = NULL;
+    *copy = NULL;
+    if (bytes == 0)
+        return true;
+    if (!cuda_good(cudaMalloc(&made, bytes), "cudaMalloc", e))
+        return false;
+    c->copies = memory_grow(c->copies, (size_t)c->copy_count + 1, sizeof *c->copies);
+    c->copies[c->copy_count++] = made;
+    *copy = made;
+    return cuda_good(cudaMemcpy(made, array, bytes, cudaMemcpyHostToDevice), "cudaMemcpy", e);
+}
+
+static bool cuda_prepare(device *d, launch *l, error *e) {
+    attributes *a = &l->attributes;
+    const void *copy;
+    if (a->segments != NULL) {
+        if (!copy_to_gpu(cuda_of(d), a->segments, (size_t)a->segment_count * sizeof *a->segments, &copy, e))
+            return false;
+        a->segments = copy;
+    }
+    if (a->columns != NULL) {
+        if (!copy_to_gpu(cuda_of(d), a->columns, (size_t)a->column_count * sizeof *a->columns, &copy, e))
+            return false;
+        a->columns = copy;
+    }
+    return true;
+}
+
+static size_t operand_bytes(const operand *o) {
+    return (size_t)must_multiply(operand_count(o), dtype_bytes(o->type));
+}
+
+static cudaError_t copy_in(const launch *l, cudaStream_t on) {
+    const operand *out = &l->out[0];
+    return cudaMemcpyAsync(out->data, l->workspace, operand_bytes(out), cudaMemcpyHostToDevice, on);
+}
+
+static cudaError_t copy_out(const launch *l, cudaStream_t on) {
+    const operand *in = &l->in[0];
+    return cudaMemcpyAsync(l->workspace, in->data, operand_bytes(in), cudaMemcpyDeviceToHost, on);
+}
+
+static void queue_kernel(const launch *l, cudaStream_t on, const char *doing, error *e) {
+    const cuda_kernel *kernel = cuda_kernels[l->kind];
+    check(kernel != NULL, "the CUDA device has no kernel for %s", operation_signature_of(l->kind)->name);
+    kernel->queue(l, on);
+    cuda_launched(doing, e);
+}
+
+/* After a failure nothing is queued any more: it would only fail likewise. */
+static void cuda_launch(device *d, int stream, const launch *l) {
+    cuda_device *c = cuda_of(d);
+    const cudaStream_t on = cuda_stream(d, stream);
+    char doing[64];
+    if (c->failure.code != 0)
+        return;
+    snprintf(doing, sizeof doing, "operation %s", operation_signature_of(l->kind)->name);
+    if (l->kind == OPERATION_COPY_IN)
+        cuda_good(copy_in(l, on), doing, &c->failure);
+    else if (l->kind == OPERATION_COPY_OUT)
+        cuda_good(copy_out(l, on), doing, &c->failure);
+    else if (l->kind == OPERATION_MATMUL)
+        cuda_matmul_queue(c->matmul, l, on, &c->failure);
+    else
+        queue_kernel(l, on, doing, &c->failure);
+}
+
+/* On the compute stream, behind what was queued there. */
+static bool copy_and_wait(cuda_device *c, void *to, const void *from, size_t bytes, enum cudaMemcpyKind direction) {
+    const cudaStream_t on = c->streams[STREAM_COMPUTE];
+    return cuda_good(cudaMemcpyAsync(to, from, bytes, direction, on), "cudaMemcpyAsync", &c->failure) &&
+           cuda_good(cudaStreamSynchronize(on), "cudaStreamSynchronize", &c->failure);
+}
+
+static void cuda_write(device *d, void *destination, const void *host, size_t bytes) {
+    copy_and_wait(cuda_of(d), destination, host, bytes, cudaMemcpyHostToDevice);
+}
+
+static void cuda_read(device *d, void *host, const void *source, size_t bytes) {
+    if (!copy_and_wait(cuda_of(d), host, source, bytes, cudaMemcpyDeviceToHost))
+        memset(host, 0, bytes); /* synchronize tells; nobody works on what was never written */
+}
+
+/* ---- events ---- */
+
+static bool make_events(events *of, int32_t count, unsigned flags, error *e) {
+    if (count <= of->count)
+        return true;
+    of->list = memory_grow(of->list, (size_t)count, sizeof *of->list);
+    for (; of->count < count; of->count++)
+        if (!cuda_good(cudaEventCreateWithFlags(&of->list[of->count], flags), "cudaEventCreateWithFlags", e))
+            return false;
+    return true;
+}
+
+static bool cuda_reserve(device *d, int32_t events, int32_t stamps, error *e) {
+    cuda_device *c = cuda_of(d);
+    return make_events(&c->events, events, cudaEventDisableTiming, e) &&
+           make_events(&c->stamps, stamps, cudaEventDefault, e);
+}
+
+static cudaEvent_t event_of(const events *of, int32_t number) {
+    check(number >= 0 && number < of->count, "event %d of %d", number, of->count);
+    return of->list[number];
+}
+
+static void cuda_record(device *d, int stream, int32_t event) {
+    cuda_device *c = cuda_of(d);
+    if (c->failure.code == 0)
+        cuda_good(cudaEventRecord(event_of(&c->events, event), cuda_stream(d, stream)), "cudaEventRecord", &c->failure);
+}
+
+static void cuda_wait(device *d, int stream, int32_t event) {
+    cuda_device *c = cuda_of(d);
+    if (c->failure.code == 0)
+        cuda_good(cudaStreamWaitEvent(cuda_stream(d, stream), event_of(&c->events, event), 0), "cudaStreamWaitEvent",
+                  &c->failure);
+}
+
+static void cuda_stamp(device *d, int stream, int32_t stamp) {
+    cuda_device *c = cuda_of(d);
+    if (c->failure.code == 0)
+        cuda_good(cudaEventRecord(event_of(&c->stamps, stamp), cuda_stream(d, stream)), "cudaEventRecord", &c->failure);
+}
+
+static double cuda_elapsed(device *d, int32_t from, int32_t to) {
+    cuda_device *c = cuda_of(d);
+    float milliseconds = 0;
+    cuda_good(cudaEventElapsedTime(&milliseconds, event_of(&c->stamps, from), event_of(&c->stamps, to)),
+              "cudaEventElapsedTime", &c->failure);
+    return 1e-3 * (double)milliseconds;
+}
+
+static bool cuda_synchronize(device *d, error *e) {
+    cuda_device *c = cuda_of(d);
+    cuda_good(cudaDeviceSynchronize(), "operations on the GPU", &c->failure);
+    if (c->failure.code != 0)
+        *e = c->failure;
+    return c->failure.code == 0;
+}
+
+const device_functions device_cuda = {
+    .name = "cuda",
+    .queues = true,
+    .open = cuda_open,
+    .close = cuda_close,
+    .describe = cuda_describe,
+    .identity = cuda_identity,
+    .capacity = cuda_capacity,
+    .host_threads = cuda_host_threads,
+    .allocate = cuda_allocate,
+    .release = cuda_release,
+    .allocate_host = cuda_allocate_host,
+    .release_host = cuda_release_host,
+    .workspace = cuda_workspace,
+    .prepare = cuda_prepare,
+    .launch = cuda_launch,
+    .write = cuda_write,
+    .read = cuda_read,
+    .reserve = cuda_reserve,
+    .record = cuda_record,
+    .wait = cuda_wait,
+    .stamp = cuda_stamp,
+    .elapsed = cuda_elapsed,
+    .synchronize = cuda_synchronize,
+};

@@ -1,0 +1,17 @@
+/* The GPU of a rank: which one it is, and whether this program can use it. */
+#ifndef FSDP_ENGINE_DEVICE_CUDA_GPU_H
+#define FSDP_ENGINE_DEVICE_CUDA_GPU_H
+
+#include "engine/error.h"
+
+typedef struct gpu {
+    int number;            /* among those that the process sees */
+    char description[160]; /* "NVIDIA H200, 140 GiB, 132 multiprocessors, driver for CUDA 13.0" */
+    char identity[48];     /* the same in every process of the node that sees this GPU */
+} gpu;
+
+/* Chooses by the rank's number on its node and makes the GPU current for the process. Says no where there is no driver,
+ * an old one, no GPU, or one too old. */
+bool gpu_choose(int local_rank, gpu *chosen, error *e);
+
+#endif
