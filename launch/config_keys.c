@@ -114,8 +114,7 @@ const config_key config_keys[] = {
     {FIELD(precision, loss_scale), .type = CONFIG_NUMBER, .words = "dynamic", .initial = "dynamic", ABOVE(0),
      .help = "of fp16: what the loss is multiplied by before backward"},
 
-    {FIELD(device, kind), .type = CONFIG_WORD, .words = "auto|cpu|cuda", .initial = "auto", .built = "auto|cpu",
-     .help = "what computes"},
+    {FIELD(device, kind), .type = CONFIG_WORD, .words = "auto|cpu|cuda", .initial = "auto", .help = "what computes"},
     {FIELD(device, threads), .type = CONFIG_INTEGER, BETWEEN(1, 4096),
      .derived = "OMP_NUM_THREADS, else allowed cores / local ranks", .help = "threads per rank"},
     {FIELD(device, share), SWITCH, .initial = "no", .built = "no", .help = "several ranks may use one GPU"},

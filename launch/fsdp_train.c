@@ -1,6 +1,7 @@
 /* fsdp_train: trains a transformer, sharded over ranks. The whole life of a run, from the command line to its end. */
 #include "engine/checked.h"
 #include "launch/command_line.h"
+#include "launch/device_choice.h"
 #include "launch/machine.h"
 #include "launch/output_folder.h"
 #include "launch/resume_log.h"
@@ -31,6 +32,10 @@ typedef struct session {
 /* Room for the program, its libraries and their buffers beside the arena. */
 static const int64_t PROGRAM_BYTES = INT64_C(60) << 20;
 
+/* Room on a device with memory of its own, beside the arena: kernels that are loaded at their first use, and the
+ * buffers of its collectives. */
+static const int64_t DEVICE_BYTES = INT64_C(512) << 20;
+
 static void warn(const session *s, char *warning) {
     if (warning != NULL && s->world.rank == 0)
         fprintf(stderr, "fsdp_train: warning: %s\n", warning);
@@ -59,9 +64,10 @@ static bool read_settings(session *s, int ranks, error *e) {
 }
 
 static bool open_device(session *s, error *e) {
-    const device_settings settings = {.threads = machine_threads(s->config->device.threads, &s->world),
-                                      .local_rank = s->world.local_rank};
-    return device_cpu.open(&settings, &s->device, e);
+    char *warning = NULL;
+    const bool good = device_choose(s->config, &s->world, &s->device, &warning, e);
+    warn(s, warning);
+    return good;
 }
 
 /* What was asked for and makes no difference. */
@@ -114,9 +120,13 @@ static void print_data(const session *s) {
 /* More than there is anywhere, and exact as a double. */
 static const int64_t UNLIMITED_BYTES = INT64_C(1) << 62;
 
-/* What a rank may use of this machine's memory beside its program; unlimited where the system does not say. */
-static int64_t memory_budget(int ranks_here) {
+/* What a rank may use of its device's memory, or of this machine's beside its program; unlimited where the system does
+ * not say. */
+static int64_t memory_budget(const device *d, int ranks_here) {
+    const device_capacity own = d->functions->capacity(d);
     const int64_t available = machine_available_memory();
+    if (own.total > 0)
+        return minimum(UNLIMITED_BYTES, maximum(0, own.available - DEVICE_BYTES));
     return available < 0 ? UNLIMITED_BYTES : maximum(0, available / ranks_here - PROGRAM_BYTES);
 }
 
@@ -137,8 +147,22 @@ static void print_ranks(session *s) {
     free(all);
 }
 
+static bool check_device_memory(const session *s, const device_capacity *own, error *e) {
+    const int64_t needed = s->plan->arena_bytes + DEVICE_BYTES;
+    if (needed <= own->available)
+        return true;
+    return error_set_own(
+        e, EXIT_USAGE,
+        "the plan needs %.1f MB of the GPU's memory, which has %.1f MB to give of its %.1f MB; use more "
+        "ranks, a smaller train.micro_batch or a smaller model",
+        (double)needed / 1e6, (double)own->available / 1e6, (double)own->total / 1e6);
+}
+
 /* Asked of every rank before anything large is allocated. */
 static bool check_memory(const session *s, error *e) {
+    const device_capacity own = s->device->functions->capacity(s->device);
+    if (own.total > 0)
+        return check_device_memory(s, &own, e);
     const int64_t available = machine_available_memory();
     const int64_t needed = must_multiply(s->plan->arena_bytes + PROGRAM_BYTES, s->world.local_size);
     if (available < 0 || needed <= available)
@@ -183,6 +207,7 @@ static bool fill_weights(session *s, error *e) {
     else
         weights_load(s->plan, of, r, s->config->model.from, &warning, e);
     warn(s, warning);
+    run_settle(r, e);
     return world_agree(&s->world, e);
 }
 
@@ -237,13 +262,15 @@ static bool prepare(session *s, error *e) {
     if (!world_agree(&s->world, e))
         return false;
     machine_widen_binding(&s->world);
-    if (open_device(s, e) && open_data(s, e))
+    if (!open_device(s, e))
+        return false;
+    if (open_data(s, e))
         check_validation(s, e);
     if (!world_agree(&s->world, e))
         return false;
     warn_precision(s);
     /* Every rank must choose the same level of recomputation, so the tightest machine decides. */
-    const int64_t budget = -(int64_t)world_maximum(&s->world, -(double)memory_budget(s->world.local_size));
+    const int64_t budget = -(int64_t)world_maximum(&s->world, -(double)memory_budget(s->device, s->world.local_size));
     if (plan_create(s->config, &s->shape, &s->world, s->device, wishes_of(s), budget, &s->plan, e))
         check_model_folder(s, e);
     if (!world_agree(&s->world, e))
@@ -262,6 +289,7 @@ static bool prepare(session *s, error *e) {
 static bool start_runs(session *s, error *e) {
     s->trainer.config = s->config;
     s->trainer.world = &s->world;
+    s->trainer.device = s->device;
     s->trainer.plan = s->plan;
     s->trainer.data = s->data;
     return create_run(s, s->plan->train, &s->trainer.train, e) &&
@@ -309,14 +337,14 @@ static int run_validation(session *s, error *e) {
 /* The plan of rank 0 of a job of that many ranks, all on this machine. */
 static bool print_plan(session *s, error *e) {
     const int ranks = s->line.ranks > 0 ? s->line.ranks : s->world.size;
-    if (!read_settings(s, ranks, e) || !open_device(s, e))
+    if (!read_settings(s, ranks, e) || !device_choose_to_plan(s->config, &s->device, e))
         return false;
     warn_precision(s);
     world imagined = world_imagined(ranks);
     const bool validates = s->config->data.validation.count > 0 || s->config->data.validation_fraction > 0;
     const plan_wishes wishes = {.train = true, .validation = validates};
     const bool good =
-        plan_create(s->config, &s->shape, &imagined, s->device, wishes, memory_budget(ranks), &s->plan, e);
+        plan_create(s->config, &s->shape, &imagined, s->device, wishes, memory_budget(s->device, ranks), &s->plan, e);
     world_close(&imagined);
     if (!good)
         return false;

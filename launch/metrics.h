@@ -24,11 +24,12 @@ typedef struct step_report {
     double loss;          /* mean over the global batch, before the update */
     double gradient_norm; /* before clipping */
     double learning_rate;
-    double loss_scale;        /* that its gradients were multiplied by; 0: none, which is left out */
-    bool overflow;            /* gradients were too large for it: no update, and half of it from now on */
-    int64_t tokens;           /* trained on since the run's first step */
-    double seconds;           /* the whole step without validation and saving */
-    double exposed;           /* of them, what a rank waited for others and moved their bytes; the largest over ranks */
+    double loss_scale; /* that its gradients were multiplied by; 0: none, which is left out */
+    bool overflow;     /* gradients were too large for it: no update, and half of it from now on */
+    int64_t tokens;    /* trained on since the run's first step */
+    double seconds;    /* the whole step without validation and saving */
+    /* Of them, what a rank waited for others and moved their bytes; the largest over ranks; NAN: not measured. */
+    double exposed;
     double tokens_per_second; /* all ranks */
     double tflops;            /* per rank */
     double mfu;               /* per rank, 0 .. 1; NAN: the device's peak is not known */

@@ -43,15 +43,22 @@ typedef struct notice {
     step_shares shares; /* summed */
 } notice;
 
-static notice exchange_notices(world *w, step_shares shares) {
-    const notice mine = {signals_end(), signals_take_save(), machine_resident(), shares.exposed, shares};
+/* Of the device that has its own; else of the process. */
+static int64_t memory_in_use(const device *d) {
+    const device_capacity own = d->functions->capacity(d);
+    return own.total > 0 ? own.total - own.available : machine_resident();
+}
+
+static notice exchange_notices(const trainer *t, step_shares shares) {
+    world *w = t->world;
+    const notice mine = {signals_end(), signals_take_save(), memory_in_use(t->device), shares.exposed, shares};
     notice *all = memory_allocate((size_t)w->size, sizeof *all), joint = {0};
     world_all_gather(w, &mine, sizeof mine, all);
     for (int rank = 0; rank < w->size; rank++) {
         joint.end_signal = (int)maximum(joint.end_signal, all[rank].end_signal);
         joint.save |= all[rank].save;
         joint.memory = maximum(joint.memory, all[rank].memory);
-        joint.exposed = fmax(joint.exposed, all[rank].exposed);
+        joint.exposed = isnan(all[rank].exposed) ? NAN : fmax(joint.exposed, all[rank].exposed);
         joint.shares = add_shares(joint.shares, all[rank].shares);
     }
     free(all);
@@ -190,7 +197,7 @@ static bool validate_and_report(trainer *t, progress *shown, int64_t step, error
 static step_shares shares_of(trainer *t, const loop *l, int64_t step, double in_step, double seconds) {
     const collectives_times communication = run_communication(t->train);
     const double exposed = communication.waiting + communication.moving;
-    step_shares shares = {.compute = in_step - exposed, .exposed = exposed};
+    step_shares shares = {.compute = in_step - (isnan(exposed) ? 0 : exposed), .exposed = exposed};
     if (trace_step(l->trace, step + 1) != NULL) /* it knows what the executor itself took */
         shares = trace_shares(l->trace, step + 1);
     shares.idle += seconds - in_step;
@@ -198,7 +205,12 @@ static step_shares shares_of(trainer *t, const loop *l, int64_t step, double in_
 }
 
 static void note_shares(const loop *l, const char *what, step_shares sum, double count) {
-    const double seconds = sum.compute + sum.exposed + sum.idle;
+    const double seconds = sum.compute + (isnan(sum.exposed) ? 0 : sum.exposed) + sum.idle;
+    if (isnan(sum.exposed)) {
+        progress_note(l->shown, "%s %.4g s, exposed communication included; output.trace measures it", what,
+                      seconds / count);
+        return;
+    }
     progress_note(l->shown, "%s %.4g s: compute %.1f %%, exposed communication %.1f %%, idle %.1f %%", what,
                   seconds / count, 100 * sum.compute / seconds, 100 * sum.exposed / seconds, 100 * sum.idle / seconds);
 }
@@ -237,7 +249,7 @@ static bool one_step(trainer *t, loop *l, int64_t step, notice *joint, error *e)
     if (!(times == NULL ? run_step(t->train, e) : run_step_timed(t->train, times, e)))
         return false;
     const double *result = run_host(t->train, HOST_RESULT, &bytes), end = seconds_now();
-    *joint = exchange_notices(t->world, shares_of(t, l, step, end - filled, end - start));
+    *joint = exchange_notices(t, shares_of(t, l, step, end - filled, end - start));
     l->spent = add_shares(l->spent, joint->shares);
     l->steps++;
     step_report report = report_of(t, &l->at, result, end - start);

@@ -11,6 +11,7 @@
 typedef struct trainer {
     const config *config;
     world *world;
+    const device *device;
     const plan *plan;
     data *data;
     run *train, *validation; /* NULL: not part of this run */

@@ -34,6 +34,7 @@ typedef struct device_settings {
     bool planning;    /* nothing will run: no GPU is needed, and only describe, workspace and close may be called */
 } device_settings;
 
+/* Bytes of memory. Zeros: the device works in the machine's. */
 typedef struct device_capacity {
     int64_t total, available;
 } device_capacity;
@@ -52,7 +53,7 @@ typedef struct device_functions {
      * ranks may share it. Owned by the device. */
     const char *(*identity)(const device *d);
 
-    /* Bytes of the device's own memory; zeros: it works in the machine's, or is only planned for. */
+    /* INT64_MAX where it is only planned for. */
     device_capacity (*capacity)(const device *d);
 
     /* Threads for work on memory that the host reaches, as the host's collectives do. NULL: it has none. */

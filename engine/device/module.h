@@ -22,6 +22,7 @@ typedef struct device_module {
     device_module_interface interface;
     bool simulated; /* runs on the host (tests/simcuda), and needs neither driver nor GPU */
     const device_functions *device;
+    const struct collective_backend *collectives; /* comm/collectives.h: of several such devices; NULL: none is built */
 } device_module;
 
 /* Loads libfsdp_cuda.so from beside the program, or from ../lib/fsdp_train, where it is installed. It stays loaded. */

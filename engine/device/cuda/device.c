@@ -115,8 +115,10 @@ static const char *cuda_identity(const device *d) {
 
 static device_capacity cuda_capacity(const device *d) {
     size_t available = 0, total = 0;
-    if (cuda_seen(d)->matmul == NULL || cudaMemGetInfo(&available, &total) != cudaSuccess)
-        return (device_capacity){0};
+    if (cuda_seen(d)->matmul == NULL)
+        return (device_capacity){INT64_MAX, INT64_MAX};
+    if (cudaMemGetInfo(&available, &total) != cudaSuccess) /* the device has failed, as the next synchronize tells */
+        return (device_capacity){INT64_MAX, INT64_MAX};
     return (device_capacity){.total = (int64_t)total, .available = (int64_t)available};
 }
 
