@@ -75,8 +75,8 @@ struct device_block {
     std::vector<uint32_t> partial;  /* [thread][lane]: stamp of the latest common barrier of fewer than all lanes */
 };
 
-extern thread_local device_thread *running_thread __attribute__((tls_model("initial-exec")));
-extern thread_local device_block *running_block __attribute__((tls_model("initial-exec")));
+extern thread_local device_thread *running_thread;
+extern thread_local device_block *running_block;
 
 /* Runs the whole launch on the calling host thread. */
 void launch_run(const kernel_launch &launch, work &owner);
