@@ -1,8 +1,10 @@
 /* Collectives through the window against memcpy of the same bytes: mpirun -np 2 bench_collectives.
  *
  * An all_gather of S bytes per rank copies S from every rank, its own included; a reduce_scatter reads S from every
- * rank. memcpy moves as many bytes of private memory, on all ranks at once. Best of several repetitions, slowest rank,
- * so that ratios of one run compare. */
+ * rank. memcpy moves as many bytes between private buffers that are in memory already. All ranks do the same at once,
+ * a few times in a row as the units of a model follow each other, and the job's time counts: from the first rank's
+ * start to the last one's end. The best of several turns of each kind, taken in turn, so that ratios of one run
+ * compare. */
 #include "comm/collectives.h"
 #include "comm/patience.h"
 #include "engine/checked.h"
@@ -11,90 +13,107 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 256, REPETITIONS = 7 };
-static const int64_t MEGABYTES[] = {1, 16, 256};
+typedef struct size {
+    int64_t megabytes; /* of one rank's part */
+    int32_t in_a_row;
+    int turns;
+} size;
 
-/* Both collectives share one input. */
-static bool open_pair(world *w, device *d, const device_memory *m, int64_t elements, collectives **c, error *e) {
-    int64_t part = elements * (int64_t)sizeof(float), whole = part * w->size;
-    const collective list[] = {{.kind = OPERATION_ALL_GATHER,
-                                .group_stride = 1,
-                                .group_size = w->size,
-                                .odd = w->size,
-                                .count = elements,
-                                .input = 0,
-                                .output = whole,
-                                .name = "all_gather"},
-                               {.kind = OPERATION_REDUCE_SCATTER,
-                                .group_stride = 1,
-                                .group_size = w->size,
-                                .odd = w->size,
-                                .count = elements,
-                                .input = 0,
-                                .output = whole,
-                                .name = "reduce_scatter"}};
+static const size SIZES[] = {{1, 32, 40}, {16, 8, 20}, {256, 2, 7}};
+
+typedef struct bench {
+    world *w;
+    size_t part;      /* bytes */
+    int32_t in_a_row; /* collectives of each kind: all_gathers first, then reduce_scatters */
+    collectives *collectives;
+    char *from, *to; /* of memcpy: a part from every rank */
+    error *error;
+} bench;
+
+/* All work on one input and one output. */
+static bool open_all(bench *b, device *d, const device_memory *m) {
+    static const operation_kind kinds[] = {OPERATION_ALL_GATHER, OPERATION_REDUCE_SCATTER};
+    collective *list = memory_allocate((size_t)b->in_a_row * 2, sizeof *list);
+    for (int32_t i = 0; i < 2 * b->in_a_row; i++)
+        list[i] = (collective){.kind = kinds[i / b->in_a_row],
+                               .group_stride = 1,
+                               .group_size = b->w->size,
+                               .odd = b->w->size,
+                               .count = (int64_t)(b->part / sizeof(float)),
+                               .output = (int64_t)b->part * b->w->size,
+                               .name = "collective"};
     const collectives_settings settings = {.device = d, .arena = m, .transport = TRANSPORT_WINDOW, .timeout = 60};
-    return collectives_host.open(w, &settings, list, 2, c, e);
+    bool fine = collectives_host.open(b->w, &settings, list, 2 * b->in_a_row, &b->collectives, b->error);
+    free(list);
+    return fine;
 }
 
-/* Seconds of collective `which`, of this step's two. */
-static double timed(world *w, collectives *c, int32_t which, error *e) {
-    double seconds = 0;
-    for (int32_t i = 0; i < 2; i++) {
-        world_barrier(w);
-        double begun = patience_clock();
-        collectives_issue(c, i);
-        if (!collectives_complete(c, i, 0, e))
-            return 0;
-        seconds = i == which ? patience_clock() - begun : seconds;
+static void run_collectives(bench *b, int32_t first) {
+    for (int32_t i = first; i < first + b->in_a_row; i++) {
+        collectives_issue(b->collectives, i);
+        collectives_complete(b->collectives, i, 0, b->error);
     }
-    collectives_finish(c, e);
-    return seconds;
 }
 
-static double timed_copy(world *w, char *to, const char *from, size_t bytes) {
-    world_barrier(w);
-    double begun = patience_clock();
-    memcpy(to, from, bytes);
-    return patience_clock() - begun;
+static void gather(bench *b) {
+    run_collectives(b, 0);
 }
 
-static double better(double best, double seconds) {
-    return best <= 0 || seconds < best ? seconds : best;
+static void reduce(bench *b) {
+    run_collectives(b, b->in_a_row);
+    collectives_finish(b->collectives, b->error);
 }
 
-static bool measure(world *w, device *d, int64_t megabytes, error *e) {
-    size_t part = (size_t)megabytes << 20, moved = part * (size_t)w->size;
+static void copy(bench *b) {
+    for (int32_t i = 0; i < b->in_a_row; i++)
+        memcpy(b->to, b->from, b->part * (size_t)b->w->size);
+}
+
+/* Seconds of one, from the first rank's start to the last one's end, where that is less than `best`. */
+static double better(bench *b, double best, void (*act)(bench *)) {
+    world_barrier(b->w);
+    const double begun = patience_clock();
+    act(b);
+    const double ended = patience_clock();
+    const double seconds = (world_maximum(b->w, ended) + world_maximum(b->w, -begun)) / b->in_a_row;
+    return seconds < best ? seconds : best;
+}
+
+static void measure(bench *b, int turns) {
+    double gathering = 1e9, reducing = 1e9, copying = 1e9;
+    const double bytes = (double)b->part * b->w->size;
+    for (int i = 0; i < turns && b->error->code == 0; i++) {
+        gathering = better(b, gathering, gather);
+        reducing = better(b, reducing, reduce);
+        copying = better(b, copying, copy);
+    }
+    if (b->w->rank == 0 && b->error->code == 0)
+        printf("%5zu MB  memcpy %6.2f GB/s   all_gather %6.2f GB/s, %4.2f of memcpy   reduce_scatter %6.2f GB/s, %4.2f "
+               "of memcpy\n",
+               b->part >> 20, bytes / copying * 1e-9, bytes / gathering * 1e-9, copying / gathering,
+               bytes / reducing * 1e-9, copying / reducing);
+}
+
+static bool measure_size(world *w, device *d, const size *s, error *e) {
+    bench b = {.w = w, .part = (size_t)s->megabytes << 20, .in_a_row = s->in_a_row, .error = e};
+    const size_t moved = b.part * (size_t)w->size;
     device_memory m;
-    collectives *c = NULL;
     if (!device_cpu.allocate(d, 2 * moved, &m, e))
         return false;
     memset(m.base, 0, m.bytes);
-    char *from = memory_allocate(moved, 1), *to = memory_allocate(moved, 1);
-    memset(from, 1, moved);
-    memset(to, 1, moved);
-    double gather = 0, reduce = 0, copy = 0;
-    bool fine = open_pair(w, d, &m, (int64_t)(part / sizeof(float)), &c, e);
-    for (int i = 0; fine && i < REPETITIONS; i++) {
-        gather = better(gather, timed(w, c, 0, e));
-        reduce = better(reduce, timed(w, c, 1, e));
-        copy = better(copy, timed_copy(w, to, from, moved));
-        fine = e->code == 0;
+    b.from = memory_allocate(moved, 1);
+    b.to = memory_allocate(moved, 1);
+    memset(b.from, 1, moved);
+    memset(b.to, 1, moved);
+    if (open_all(&b, d, &m)) {
+        measure(&b, s->turns);
+        collectives_close(b.collectives);
     }
-    gather = world_maximum(w, gather);
-    reduce = world_maximum(w, reduce);
-    copy = world_maximum(w, copy);
-    if (fine && w->rank == 0)
-        printf("%5lld MB  all_gather %6.2f GB/s, %4.2f of memcpy   reduce_scatter %6.2f GB/s, %4.2f of memcpy\n",
-               (long long)megabytes, (double)moved / gather * 1e-9, copy / gather, (double)moved / reduce * 1e-9,
-               copy / reduce);
-    if (fine)
-        collectives_close(c);
     world_barrier(w);
-    free(from);
-    free(to);
+    free(b.from);
+    free(b.to);
     device_cpu.release(d, &m);
-    return fine;
+    return e->code == 0;
 }
 
 int main(int argc, char **argv) {
@@ -106,8 +125,8 @@ int main(int argc, char **argv) {
     if (fine && w.size < 2)
         fine = error_set(&e, EXIT_USAGE, "start it with mpirun -np 2 or more");
     fine = fine && device_cpu.open(&settings, &d, &e);
-    for (size_t i = 0; fine && i < sizeof MEGABYTES / sizeof *MEGABYTES; i++)
-        fine = measure(&w, d, MEGABYTES[i], &e);
+    for (size_t i = 0; fine && i < sizeof SIZES / sizeof *SIZES; i++)
+        fine = measure_size(&w, d, &SIZES[i], &e);
     if (!world_agree(&w, &e) && world_speaks(&w))
         fprintf(stderr, "bench_collectives: %s\n", e.message);
     if (d != NULL)

@@ -119,12 +119,11 @@ static void sum_parts(host_collectives *c, int32_t index) {
     int64_t offset = o->input + start * dtype_bytes(o->type);
     for (int k = 0; k < o->group_size; k++) {
         part *p = &c->parts[k];
-        *p = (part){.bytes = bytes, .rank = NO_RANK};
+        *p = (part){.bytes = bytes, .rank = NO_RANK, .offset = offset};
         if (is_far(c, o, k)) {
             p->from = messages_slot(c->messages, index, k);
         } else {
             p->rank = rank_of(o, k);
-            p->offset = offset;
             p->from = window_at(c->window, p->rank, offset);
         }
     }

@@ -1,18 +1,35 @@
 #include "comm/transfer.h"
 
 #include "engine/checked.h"
+#include "engine/device/cpu/shared_memory.h"
 #include "engine/device/half.h"
 
 #include <string.h>
 
 enum {
-    TILE_BYTES = 2 << 20, /* one thread's piece, and what is resident of a peer at most per thread */
-    BLOCK_ELEMENTS = 2048 /* sums of one block stay in the first-level cache while all parts are added */
+    TILE_BYTES = HUGE_PAGE, /* of a peer's arena: one thread's piece, and what is resident of the peer per thread */
+    BLOCK_ELEMENTS = 2048   /* sums of one block stay in the first-level cache while all parts are added */
 };
 
-static void drop(const window *v, const part *p, int64_t from, int64_t bytes) {
+/* Bytes of a part. */
+typedef struct range {
+    int64_t from, bytes;
+} range;
+
+/* Tiles end where huge pages of the arena do, so that no page is mapped for two of them. */
+static int64_t tiles_of(const part *p) {
+    return divide_up(p->offset % TILE_BYTES + p->bytes, TILE_BYTES);
+}
+
+static range range_of(const part *p, int64_t tile) {
+    const int64_t before = p->offset % TILE_BYTES;
+    const int64_t from = maximum(0, tile * TILE_BYTES - before);
+    return (range){from, minimum((tile + 1) * TILE_BYTES - before, p->bytes) - from};
+}
+
+static void drop(const window *v, const part *p, range r) {
     if (p->rank != NO_RANK)
-        window_drop(v, p->rank, p->offset + from, bytes);
+        window_drop(v, p->rank, p->offset + r.from, r.bytes);
 }
 
 typedef struct copy_job {
@@ -25,18 +42,17 @@ static void copy_tile(void *context, int64_t tile, int thread) {
     (void)thread;
     const copy_job *j = context;
     const part *p = &j->parts[tile / j->tiles_per_part];
-    int64_t from = tile % j->tiles_per_part * TILE_BYTES, bytes = minimum(TILE_BYTES, p->bytes - from);
-    if (bytes <= 0)
+    const range r = range_of(p, tile % j->tiles_per_part);
+    if (r.bytes <= 0)
         return;
-    memcpy((char *)p->to + from, (const char *)p->from + from, (size_t)bytes);
-    drop(j->window, p, from, bytes);
+    memcpy((char *)p->to + r.from, (const char *)p->from + r.from, (size_t)r.bytes);
+    drop(j->window, p, r);
 }
 
 void transfer_copy(pool *p, const window *v, const part *parts, int count) {
-    int64_t largest = 0;
+    copy_job j = {.window = v, .parts = parts};
     for (int k = 0; k < count; k++)
-        largest = maximum(largest, parts[k].bytes);
-    copy_job j = {.window = v, .parts = parts, .tiles_per_part = divide_up(largest, TILE_BYTES)};
+        j.tiles_per_part = maximum(j.tiles_per_part, tiles_of(&parts[k]));
     if (j.tiles_per_part > 0)
         pool_run(p, count * j.tiles_per_part, copy_tile, &j);
 }
@@ -111,18 +127,16 @@ static void sum_tile(void *context, int64_t tile, int thread) {
     (void)thread;
     const sum_job *j = context;
     const summation *s = j->sum;
-    const int64_t size = dtype_bytes(s->type), tile_elements = TILE_BYTES / size;
-    int64_t first = tile * tile_elements, total = s->parts[0].bytes / size;
-    int64_t count = minimum(tile_elements, total - first);
+    const range r = range_of(s->parts, tile);
+    const int64_t size = dtype_bytes(s->type), first = r.from / size, count = r.bytes / size;
     for (int64_t i = 0; i < count; i += BLOCK_ELEMENTS)
         sum_block(s, first + i, minimum(BLOCK_ELEMENTS, count - i));
     for (int k = 0; k < s->count; k++)
-        drop(j->window, &s->parts[k], first * size, count * size);
+        drop(j->window, &s->parts[k], r);
 }
 
 void transfer_sum(pool *p, const window *v, const summation *s) {
     sum_job j = {.window = v, .sum = s};
-    int64_t tiles = divide_up(s->parts[0].bytes, TILE_BYTES);
-    if (tiles > 0)
-        pool_run(p, tiles, sum_tile, &j);
+    if (s->parts[0].bytes > 0)
+        pool_run(p, tiles_of(s->parts), sum_tile, &j);
 }

@@ -12,7 +12,7 @@ typedef struct part {
     void *to; /* copies only */
     int64_t bytes;
     int rank;       /* whose arena `from` lies in; NO_RANK: this process's own memory */
-    int64_t offset; /* of `from` in that arena */
+    int64_t offset; /* of `from` in that arena; a multiple of the element; to sum: the same for all parts */
 } part;
 
 enum { NO_RANK = -1 };

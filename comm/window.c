@@ -2,6 +2,7 @@
 
 #include "comm/world_state.h"
 #include "engine/checked.h"
+#include "engine/device/cpu/shared_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -53,7 +54,6 @@ struct window {
     int32_t count;
     control *control;
     size_t control_bytes;
-    int64_t page;
 };
 
 static int64_t row_bytes(int32_t count) {
@@ -86,8 +86,8 @@ void window_drop(const window *v, int rank, int64_t offset, int64_t bytes) {
     const peer *p = &v->peers[rank];
     if (!p->mapped || bytes <= 0)
         return;
-    /* Whole pages, outwards: a neighbour that still reads its part of an edge page takes it back and drops it later. */
-    int64_t from = offset / v->page * v->page, to = minimum(round_up(offset + bytes, v->page), p->bytes);
+    /* Whole huge pages, outwards, since half of one is not to be had: who still reads the rest takes it back. */
+    int64_t from = offset / HUGE_PAGE * HUGE_PAGE, to = minimum(round_up(offset + bytes, HUGE_PAGE), p->bytes);
     madvise((void *)(uintptr_t)(p->arena + from), (size_t)(to - from), MADV_DONTNEED);
 }
 
@@ -148,10 +148,10 @@ static int owner_of(const bool *near) {
 /* The lowest peer makes the control block. */
 static bool create_control(window *v, introduction *mine, error *e) {
     int file = memfd_create("fsdp_train control", MFD_CLOEXEC);
-    void *base = MAP_FAILED;
+    void *base = NULL;
     if (file >= 0 && ftruncate(file, (off_t)v->control_bytes) == 0)
-        base = mmap(NULL, v->control_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (base == MAP_FAILED) {
+        base = shared_memory_map(file, v->control_bytes, PROT_READ | PROT_WRITE);
+    if (base == NULL) {
         error_set_own(e, EXIT_LAUNCH, "cannot create %zu bytes of shared memory: %s", v->control_bytes,
                       strerror(errno));
         if (file >= 0)
@@ -170,10 +170,10 @@ static void *map_file(int rank, long process, int number, int64_t bytes, int pro
     char path[64];
     snprintf(path, sizeof path, "/proc/%ld/fd/%d", process, number);
     int file = open(path, (protection & PROT_WRITE ? O_RDWR : O_RDONLY) | O_CLOEXEC);
-    void *base = MAP_FAILED;
+    void *base = NULL;
     if (file >= 0)
-        base = mmap(NULL, (size_t)bytes, protection, MAP_SHARED, file, 0);
-    if (base == MAP_FAILED)
+        base = shared_memory_map(file, (size_t)bytes, protection);
+    if (base == NULL)
         error_set_own(
             e, EXIT_LAUNCH,
             "cannot map the memory of rank %d (%s): %s; the ranks of a node must run under one user and see each "
@@ -181,7 +181,7 @@ static void *map_file(int rank, long process, int number, int64_t bytes, int pro
             rank, path, strerror(errno));
     if (file >= 0)
         close(file);
-    return base == MAP_FAILED ? NULL : base;
+    return base;
 }
 
 static bool join(window *v, const bool *near, const introduction *all, error *e) {
@@ -232,11 +232,7 @@ static bool introduce(window *v, world *w, const device_memory *arena, const boo
 
 bool window_open(world *w, const device_memory *arena, const bool *near, int32_t count, window **opened, error *e) {
     window *v = memory_allocate(1, sizeof *v);
-    *v = (window){.rank = w->rank,
-                  .size = w->size,
-                  .one_process = w->state->one_process,
-                  .count = count,
-                  .page = sysconf(_SC_PAGESIZE)};
+    *v = (window){.rank = w->rank, .size = w->size, .one_process = w->state->one_process, .count = count};
     v->peers = memory_allocate((size_t)w->size, sizeof *v->peers);
     for (int r = 0; r < w->size; r++)
         v->peer_count += near[r];

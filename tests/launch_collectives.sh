@@ -31,6 +31,8 @@ done
 for ranks in 2 3 4; do
     launch $ranks nodes auto
     { [ $code = 0 ] && grep -q "^fine" "$out"; } || complain "should be fine"
+    launch $ranks resident window
+    { [ $code = 0 ] && grep -q "^fine" "$out"; } || complain "should be fine"
 done
 
 for transport in window messages; do

@@ -1,4 +1,5 @@
 #include "engine/device/cpu/processor.h"
+#include "engine/device/cpu/shared_memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,23 +48,58 @@ static void memory_is_shared_through_its_handle(void **state) {
     device_cpu.close(d);
 }
 
-static int64_t resident_pages(void) {
-    long long total = 0, resident = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
+/* Bytes of this process, by a line of /proc/self/smaps_rollup. */
+static int64_t bytes_of(const char *what) {
+    char line[256];
+    long long kilobytes = -1;
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
     assert_non_null(file);
-    assert_int_equal(fscanf(file, "%lld %lld", &total, &resident), 2);
+    while (fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, what, strlen(what)) == 0)
+            assert_int_equal(sscanf(line + strlen(what), ": %lld", &kilobytes), 1);
     fclose(file);
-    return resident;
+    assert_true(kilobytes >= 0);
+    return kilobytes * 1024;
 }
 
-static void untouched_memory_costs_nothing(void **state) {
+static void memory_is_resident_once(void **state) {
     (void)state;
-    device *d = device_of(1);
+    device *d = device_of(2);
     device_memory memory = {0};
     error e = {0};
-    int64_t before = resident_pages();
-    assert_true(device_cpu.allocate(d, (size_t)1 << 36, &memory, &e));
-    assert_true(resident_pages() - before < 1000);
+    const int64_t bytes = (69 << 20) + 4096, before = bytes_of("Rss");
+    assert_true(device_cpu.allocate(d, (size_t)bytes, &memory, &e));
+    assert_true(bytes_of("Rss") - before < bytes + (1 << 20));
+    memset(memory.base, 1, memory.bytes);
+    assert_true(bytes_of("Rss") - before >= bytes);
+    assert_true(bytes_of("Rss") - before < bytes + (1 << 20));
+    device_cpu.release(d, &memory);
+    assert_true(bytes_of("Rss") - before < 1 << 20);
+    device_cpu.close(d);
+}
+
+/* Whether the system makes huge pages when it is asked to. */
+static bool huge_pages_exist(void) {
+    const size_t bytes = 2 * HUGE_PAGE;
+    char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(base != MAP_FAILED);
+    memset(base, 1, bytes);
+    const bool exist = madvise(base, bytes, 25) == 0; /* MADV_COLLAPSE */
+    munmap(base, bytes);
+    return exist;
+}
+
+static void memory_is_in_huge_pages(void **state) {
+    (void)state;
+    device *d = device_of(2);
+    device_memory memory = {0};
+    error e = {0};
+    if (!huge_pages_exist())
+        skip();
+    const int64_t bytes = (69 << 20) + 4096, before = bytes_of("ShmemPmdMapped");
+    assert_true(device_cpu.allocate(d, (size_t)bytes, &memory, &e));
+    assert_int_equal((uintptr_t)memory.base % HUGE_PAGE, 0);
+    assert_int_equal(bytes_of("ShmemPmdMapped") - before, bytes / HUGE_PAGE * HUGE_PAGE);
     device_cpu.release(d, &memory);
     device_cpu.close(d);
 }
@@ -125,7 +161,8 @@ static void the_last_table_is_the_baseline(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_shared_through_its_handle),
-        cmocka_unit_test(untouched_memory_costs_nothing),
+        cmocka_unit_test(memory_is_resident_once),
+        cmocka_unit_test(memory_is_in_huge_pages),
         cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(copies_move_bytes_between_host_and_device),
         cmocka_unit_test(the_device_says_what_it_is),

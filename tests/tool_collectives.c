@@ -3,14 +3,17 @@
  *   check   all kinds against sums in rank order          fail    the last rank cannot go on
  *   nodes   the same, even and odd ranks on two "nodes"   stuck   the last rank never comes, time-out 1 second
  *   kill    the last rank dies from a signal              exit    the last rank leaves without a word
+ *   resident  what is read of the others' arenas does not stay in this process's memory
  *
  * Errors end as in the program: agreed on, printed once by the rank that speaks, exit code of the error. */
 #include "engine/checked.h"
+#include "engine/device/cpu/shared_memory.h"
 #include "support/collective_checks.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static const int PARTS = 300000; /* floats: too many for MPI to buffer, so that messages are under way at a failure */
@@ -40,6 +43,26 @@ static bool meet_failure(world *w, const char *how, transport t, error *e) {
             collectives_issue(g.collectives, 1);
             collectives_complete(g.collectives, 1, 0, e);
         }
+    }
+    return world_agree(w, e);
+}
+
+static int64_t peak_bytes(void) {
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (int64_t)used.ru_maxrss * 1024;
+}
+
+/* Of each other rank a piece at a time: a huge page. */
+static bool stay_in_memory(world *w, transport t, error *e) {
+    gathers g;
+    if (gathers_open(w, t, 2, 4 << 20, 60, &g, e)) {
+        memset(g.memory.base, 0, g.memory.bytes);
+        const int64_t before = peak_bytes(), allowed = (w->size - 1) * HUGE_PAGE + (1 << 20);
+        for (int32_t i = 0; i < 2; i++)
+            collectives_issue(g.collectives, i);
+        if (collectives_finish(g.collectives, e) && peak_bytes() - before > allowed)
+            error_set_own(e, EXIT_LAUNCH, "peak grew by %lld bytes", (long long)(peak_bytes() - before));
     }
     return world_agree(w, e);
 }
@@ -74,6 +97,8 @@ static bool act(world *w, const char *what, transport t, error *e) {
     }
     if (strcmp(what, "check") == 0)
         return collective_checks(w, t, 1, 3, e);
+    if (strcmp(what, "resident") == 0)
+        return stay_in_memory(w, t, e);
     return meet_failure(w, what, t, e);
 }
 

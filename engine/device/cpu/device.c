@@ -2,6 +2,7 @@
  * executes at once, so streams and events have nothing to do. */
 #include "engine/checked.h"
 #include "engine/device/cpu/processor.h"
+#include "engine/device/cpu/shared_memory.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -59,22 +60,20 @@ static pool *cpu_host_threads(const device *d) {
     return ((const cpu_device *)d)->pool;
 }
 
-/* Pages come into being when they are first touched, as zeros. */
 static bool cpu_allocate(device *d, size_t bytes, device_memory *memory, error *e) {
-    (void)d;
     int file = memfd_create("fsdp_train arena", MFD_CLOEXEC);
     if (file < 0)
         return error_set_own(e, EXIT_LAUNCH, "cannot create shared memory: memfd_create: %s", strerror(errno));
     size_t mapped = bytes > 0 ? bytes : 1;
-    void *base = MAP_FAILED;
+    void *base = NULL;
     if (ftruncate(file, (off_t)mapped) == 0)
-        base = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (base == MAP_FAILED) {
+        base = shared_memory_map(file, mapped, PROT_READ | PROT_WRITE);
+    if (base == NULL) {
         error_set_own(e, EXIT_LAUNCH, "cannot map %zu bytes of shared memory: %s", bytes, strerror(errno));
         close(file);
         return false;
     }
-    madvise(base, mapped, MADV_HUGEPAGE); /* a wish: a system without huge pages for shared memory is slower, no more */
+    shared_memory_populate(cpu_of(d)->pool, base, mapped);
     *memory = (device_memory){.base = base, .bytes = bytes, .handle = file};
     return true;
 }

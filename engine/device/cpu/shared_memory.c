@@ -1,0 +1,53 @@
+#include "engine/device/cpu/shared_memory.h"
+
+#include "engine/checked.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+    TILE_HUGE_PAGES = 32, /* one thread's piece */
+    COLLAPSE = 25         /* MADV_COLLAPSE of Linux 6.1, which C libraries of that time do not name */
+};
+
+void *shared_memory_map(int file, size_t bytes, int protection) {
+    const size_t reserved = bytes + HUGE_PAGE;
+    char *start = mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED)
+        return NULL;
+    const size_t before = (HUGE_PAGE - (uintptr_t)start % HUGE_PAGE) % HUGE_PAGE;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), mapped = (bytes + page - 1) / page * page;
+    char *base = mmap(start + before, bytes, protection, MAP_SHARED | MAP_FIXED, file, 0);
+    if (base == MAP_FAILED) {
+        munmap(start, reserved);
+        return NULL;
+    }
+    if (before > 0)
+        munmap(start, before);
+    munmap(base + mapped, reserved - before - mapped);
+    return base;
+}
+
+typedef struct fresh {
+    char *base;
+    int64_t huge_pages; /* whole ones */
+} fresh;
+
+/* A huge page can be made of one that has been touched, not of a hole. */
+static void populate_tile(void *context, int64_t tile, int thread) {
+    (void)thread;
+    const fresh *f = context;
+    const int64_t first = tile * TILE_HUGE_PAGES, count = minimum(TILE_HUGE_PAGES, f->huge_pages - first);
+    char *from = f->base + first * HUGE_PAGE;
+    for (int64_t i = 0; i < count; i++)
+        *(volatile char *)(from + i * HUGE_PAGE) = 0;
+    madvise(from, (size_t)(count * HUGE_PAGE), COLLAPSE);
+}
+
+void shared_memory_populate(pool *p, void *base, size_t bytes) {
+    fresh f = {.base = base, .huge_pages = (int64_t)(bytes / HUGE_PAGE)};
+    madvise(base, bytes, MADV_HUGEPAGE);
+    if (f.huge_pages > 0)
+        pool_run(p, divide_up(f.huge_pages, TILE_HUGE_PAGES), populate_tile, &f);
+}

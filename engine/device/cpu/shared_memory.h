@@ -1,0 +1,24 @@
+/* Private to the CPU device and comm/: mapping files of memory that several processes share.
+ *
+ * Mappings start at a multiple of HUGE_PAGE, so that memory which the system holds in huge pages is mapped as such:
+ * one entry of the page table instead of 512. For a rank that reads another's arena and lets go of it again this is
+ * most of the time that is not copying. */
+#ifndef FSDP_ENGINE_DEVICE_CPU_SHARED_MEMORY_H
+#define FSDP_ENGINE_DEVICE_CPU_SHARED_MEMORY_H
+
+#include "engine/device/cpu/pool.h"
+
+#include <stddef.h>
+
+/* Bytes; of x86-64, and of arm64 with 4 KB pages. A multiple of every system's ordinary pages. */
+enum { HUGE_PAGE = 2 << 20 };
+
+/* `protection` as for mmap. NULL: errno says why. Unmapped with munmap. */
+void *shared_memory_map(int file, size_t bytes, int protection);
+
+/* Makes the pages of a file's fresh mapping, as zeros, in huge pages where the system has any (Linux 6.1, whatever
+ * its settings for shared memory; elsewhere by its settings). What it has none for comes into being when it is first
+ * touched, in ordinary pages. */
+void shared_memory_populate(pool *p, void *base, size_t bytes);
+
+#endif
