@@ -74,15 +74,17 @@ void device_access(const accessor &a, uintptr_t address, size_t bytes, access_ki
 
 /* Neither device memory nor the thread's own stack. */
 void other_access(const accessor &a, uintptr_t address, size_t bytes, access_kind kind) {
+    const std::vector<uint64_t> &arguments = running_block->launch->arguments;
+    if (kind == ACCESS_READ && address - (uintptr_t)arguments.data() < arguments.size() * sizeof arguments[0])
+        return;
     if (const shared_array *array = shared_find(address)) {
+        if (array->name.empty())
+            return;
         if (array->end - address < bytes)
             refuse(a, kind, bytes, "the last of them behind the end of the shared array " + array->name);
         cells_access(a, array->cells + (address - (array->begin & ~(uintptr_t)1)) / 2, address, bytes, kind, array);
         return;
     }
-    const std::vector<uint64_t> &arguments = running_block->launch->arguments;
-    if (kind == ACCESS_READ && address - (uintptr_t)arguments.data() < arguments.size() * sizeof arguments[0])
-        return;
     const std::string shared = shared_miss(address);
     if (!shared.empty())
         refuse(a, kind, bytes, shared);
@@ -175,6 +177,9 @@ void __tsan_func_exit(void) {
 }
 void __tsan_init(void) {
 }
+char __tsan_atomic8_load(const volatile char *p, int) { /* host code asks so whether a static variable is there */
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
 
 /* Calls to memcpy and the like from .cu files come here: cuda_device.h. */
 void *simcuda_memcpy(void *destination, const void *source, size_t bytes) {
@@ -192,7 +197,8 @@ void *simcuda_memset(void *destination, int value, size_t bytes) {
     return memset(destination, value, bytes);
 }
 
-/* What -fsanitize=bounds calls before an index that a fixed array does not have. */
+/* What -fsanitize=bounds calls before an index that a fixed array does not have, renamed by cuda_device.h so that the
+ * rest of the program may have the real one. */
 struct bounds_location {
     const char *file;
     uint32_t line, column;
@@ -202,10 +208,10 @@ static void out_of_bounds(const bounds_location *location, uintptr_t index) {
         format("index %zd is outside of a fixed array, at %s:%u", (ptrdiff_t)index, location->file, location->line);
     report(running_thread ? who(*running_thread) + ": " + text : text);
 }
-void __ubsan_handle_out_of_bounds(bounds_location *location, uintptr_t index) {
+void simcuda___ubsan_handle_out_of_bounds(bounds_location *location, uintptr_t index) {
     out_of_bounds(location, index);
 }
-void __ubsan_handle_out_of_bounds_abort(bounds_location *location, uintptr_t index) {
+void simcuda___ubsan_handle_out_of_bounds_abort(bounds_location *location, uintptr_t index) {
     out_of_bounds(location, index);
 }
 }

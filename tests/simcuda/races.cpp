@@ -16,6 +16,11 @@ std::unordered_map<const cell *, std::vector<uint32_t>> &other_readers() {
     static std::unordered_map<const cell *, std::vector<uint32_t>> all;
     return all;
 }
+bool any_other_readers; /* asked at every write */
+
+size_t bytes_of(uint64_t mask) {
+    return (mask & 1) + (mask >> 1);
+}
 
 bool work_ordered(uint32_t serial, const accessor &a) {
     if (serial < serials_settled)
@@ -52,7 +57,8 @@ std::string site_text(const accessor &a) {
     if (!array && w && w != a.owner) {
         other =
             format("which the work %s %s; no event, stream or synchronisation orders the two", w->name.c_str(), did);
-    } else if (!array && serial != cell_serial(a.key)) {
+    } else if (!array &&
+               (serial != cell_serial(a.key) || (!earlier_wrote && (entry & CELL_READERS) == CELL_GRID_READERS))) {
         other = format("which another block of the same kernel %s", did);
     } else {
         const uint3 index = running_block->threads[thread].index;
@@ -97,8 +103,10 @@ uint64_t with_reader(cell &c, const accessor &a, uint64_t mask, bool shared) {
             return mine;
         if (serial >= a.first_serial)
             return mine | CELL_GRID_READERS;
-        if (!work_ordered(serial, a))
+        if (!work_ordered(serial, a)) {
             other_readers()[&c].push_back(serial);
+            any_other_readers = true;
+        }
         return mine;
     }
     const uint64_t readers = entry & CELL_READERS;
@@ -158,6 +166,7 @@ accessor accessor_of(work &w, const char *name) {
 
 void readers_forget() {
     other_readers().clear();
+    any_other_readers = false;
 }
 
 size_t cells_access(const accessor &a, cell *cells, uintptr_t address, size_t bytes, access_kind kind,
@@ -182,20 +191,20 @@ size_t cells_access(const accessor &a, cell *cells, uintptr_t address, size_t by
         if ((written & mask) && !write_ordered(written, a, kind, shared))
             report_race(a, kind, written, true, pair, array);
         if (kind == ACCESS_READ) {
-            first_time += cell_serial(c.read) < a.first_serial ? (size_t)__builtin_popcountll(mask) : 0;
+            first_time += cell_serial(c.read) < a.first_serial ? bytes_of(mask) : 0;
             if (c.read != (a.key | mask))
                 c.read = with_reader(c, a, mask, shared);
             continue;
         }
         if ((c.read & mask) && !reads_ordered(c, a, shared))
             report_race(a, kind, c.read, false, pair, array);
-        if (!other_readers().empty()) {
+        if (any_other_readers) {
             if (const uint32_t serial = unordered_other_reader(c, a))
                 report_race(a, kind, cell_key(serial, 0, 0), false, pair, array);
             if (mask == CELL_MASK)
                 other_readers().erase(&c);
         }
-        first_time += cell_serial(written) < a.first_serial ? (size_t)__builtin_popcountll(mask) : 0;
+        first_time += cell_serial(written) < a.first_serial ? bytes_of(mask) : 0;
         c.write = a.key | mask | (own_write ? written & CELL_MASK : 0);
         if (kind == ACCESS_ATOMIC)
             c.write |= CELL_ATOMIC;

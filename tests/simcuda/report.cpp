@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <map>
 #include <unistd.h>
 
 namespace simcuda {
@@ -24,6 +25,12 @@ struct misuse {
 };
 bool catching;
 
+void forget() {
+    work_forget();
+    streams_forget();
+    cudaGetLastError();
+}
+
 } // namespace
 
 std::string format(const char *text, ...) {
@@ -37,9 +44,9 @@ std::string format(const char *text, ...) {
     return result;
 }
 
-std::string source_line(const void *address) {
+std::string find_source_line(const void *address) {
     Dl_info info;
-    if (!address || !dladdr(address, &info) || !info.dli_fname)
+    if (!dladdr(address, &info) || !info.dli_fname)
         return format("%p", address);
     const size_t offset = (uintptr_t)address - (uintptr_t)info.dli_fbase - 1; /* of the call */
     const std::string command = format("addr2line -e '%s' 0x%zx 2>/dev/null", info.dli_fname, offset);
@@ -52,9 +59,15 @@ std::string source_line(const void *address) {
     line[strcspn(line, " \n")] = 0;
     const char *name = strrchr(line, '/');
     name = name ? name + 1 : line;
-    if (name[0] == 0 || name[0] == '?')
-        return format("%s+0x%zx", info.dli_fname, offset);
-    return name;
+    return name[0] == 0 || name[0] == '?' ? format("%s+0x%zx", info.dli_fname, offset) : name;
+}
+
+std::string source_line(const void *address) {
+    static std::map<const void *, std::string> known; /* a test reports the same places often */
+    std::string &line = known[address];
+    if (line.empty())
+        line = find_source_line(address);
+    return line;
 }
 
 void report(const std::string &text) {
@@ -64,8 +77,10 @@ void report(const std::string &text) {
 }
 
 void deliver(const std::string &text) {
-    if (catching)
+    if (catching) {
+        forget(); /* now: the way up may free memory, which waits for what is queued */
         throw misuse{text};
+    }
     fprintf(stderr, "simcuda: %s (SIMCUDA_SEED=%llu)\n", text.c_str(), (unsigned long long)random_sequence().seed);
     fflush(nullptr);
     _exit(MISUSE_EXIT_CODE);
@@ -84,12 +99,6 @@ void simcuda_refuse(const char *text, ...) {
     report(bytes < 0 ? text : formatted);
 }
 
-static void forget() {
-    work_forget();
-    streams_forget();
-    cudaGetLastError();
-}
-
 bool simcuda_catch(void (*body)(void *state), void *state, char *text, size_t bytes) {
     bool caught = false;
     catching = true;
@@ -98,7 +107,6 @@ bool simcuda_catch(void (*body)(void *state), void *state, char *text, size_t by
     } catch (const misuse &m) {
         caught = true;
         snprintf(text, bytes, "%s", m.text.c_str());
-        forget();
     }
     catching = false;
     return caught;

@@ -52,7 +52,10 @@ std::vector<char> file_contents(const char *path) {
     return bytes;
 }
 
+/* Empty for the guard that a compiler puts beside an array of a class type: kernels may touch those. */
 std::string variable_name(const char *mangled) {
+    if (strncmp(mangled, "_ZGV", 4) == 0)
+        return "";
     int status;
     char *full = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
     std::string name = full ? full : mangled;

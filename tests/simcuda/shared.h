@@ -13,8 +13,8 @@ struct cell;
 
 struct shared_array {
     uintptr_t begin, end;
-    cell *cells; /* of the 2 bytes at begin & ~1 and on */
-    std::string name;
+    cell *cells;      /* of the 2 bytes at begin & ~1 and on */
+    std::string name; /* empty: a compiler's own variable, which is not checked */
 };
 
 /* Before a launch's first block, and before each of its blocks. */

@@ -71,12 +71,14 @@ static inline double2 make_double2(double x, double y) {
     return {x, y};
 }
 
-/* The compiler's own calls of these, too, come to the checked versions: an assembler's assignment renames them. */
+/* Calls that the compiler makes of its own come to checked versions, too: an assembler's assignment renames them. */
 #define SIMCUDA_RENAME(name) asm(".set " #name ", simcuda_" #name)
 #ifdef SIMCUDA_INSTRUMENTED
 SIMCUDA_RENAME(memcpy);
 SIMCUDA_RENAME(memmove);
 SIMCUDA_RENAME(memset);
+SIMCUDA_RENAME(__ubsan_handle_out_of_bounds);
+SIMCUDA_RENAME(__ubsan_handle_out_of_bounds_abort);
 #endif
 
 extern "C" {
