@@ -4,6 +4,7 @@
 #include "engine/checked.h"
 #include "engine/order.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 struct run {
@@ -290,10 +291,10 @@ static bool execute_stamped(run *r, int32_t i, error *e) {
     return true;
 }
 
-/* Streams run side by side: only what the compute stream waits for keeps the rank waiting. */
+/* Streams run side by side: only what the compute stream waits for keeps the rank waiting, and behind the last
+ * operation the collectives that still run. */
 static void read_stamps(run *r, step_times *times) {
-    double computed = times->started;
-    times->drained = times->started;
+    double computed = times->started, collected = times->started, worked = times->started;
     for (int32_t i = 0; i < r->p->operation_count; i++) {
         const stream on = r->p->operations[i].stream;
         operation_times *at = &times->operations[i];
@@ -303,9 +304,10 @@ static void read_stamps(run *r, step_times *times) {
         at->reached = on == STREAM_COMPUTE ? computed : at->started;
         at->completed = at->ended;
         computed = on == STREAM_COMPUTE ? at->ended : computed;
-        if (r->collective[i] < 0 && at->ended > times->drained)
-            times->drained = at->ended;
+        double *last = r->collective[i] >= 0 ? &collected : &worked;
+        *last = fmax(*last, at->ended);
     }
+    times->drained = times->ended - fmax(0, collected - worked);
 }
 
 static bool run_stamped(run *r, step_times *times, error *e) {

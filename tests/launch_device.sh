@@ -36,7 +36,34 @@ if [[ -e $module ]]; then
     expect 'a plan needs no GPU' test $? = 0
     expect 'memory by number format' grep -q '^ *moments .* fp32$' stdout
 fi
-if [[ -e $module && ! -e /dev/nvidiactl ]] && ! grep -q '^FSDP_CUDA:.*=simulated' "$build/CMakeCache.txt"; then
+
+losses() { # FOLDER
+    sed -n 's/.*"event": *"step".*"loss": *\([^,]*\),.*/\1/p' "$1/metrics.jsonl"
+}
+
+same_losses() { # FOLDER FOLDER: as near as other orders of sums in fp32 allow
+    paste <(losses "$1") <(losses "$2") | awk '
+        { difference = ($1 - $2) / $2; if (difference > 5e-7 || difference < -5e-7) { print; bad = 1 } }
+        END { exit bad || NR != 2 }'
+}
+
+if [[ ! -e $module ]]; then
+    : # built without a CUDA device
+elif grep -q '^FSDP_CUDA:.*=simulated' "$build/CMakeCache.txt"; then
+    expect 'cpu' train 1 config.ini train.global_batch=4 device.kind=cpu output.folder=cpu
+    for seed in 1 2; do
+        export SIMCUDA_SEED=$seed
+        expect "simulated GPU, seed $seed" train 1 config.ini train.global_batch=4 device.kind=cuda \
+            output.folder=cuda$seed output.trace=yes
+        expect "seed $seed: the losses of the CPU" same_losses cuda$seed cpu
+    done
+    expect 'the same bits in every order of the streams' cmp cuda1/model/model.safetensors cuda2/model/model.safetensors
+    SIMCUDA_DRIVER=12020 refused 1 'the NVIDIA driver is too old: it knows CUDA 12.2'
+    SIMCUDA_DRIVER=0 refused 2 'no NVIDIA driver is here'
+    SIMCUDA_DEVICES=0 refused 1 'the NVIDIA driver shows no GPU'
+    SIMCUDA_DEVICES=1 refused 2 'ranks 0 and 1 would share one GPU'
+    SIMCUDA_MEMORY=100M refused 1 "the plan needs [0-9.]* MB of the GPU's memory"
+elif [[ ! -e /dev/nvidiactl ]]; then
     refused 2 'no NVIDIA driver is here'
 fi
 finish

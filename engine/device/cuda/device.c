@@ -245,8 +245,10 @@ static void cuda_write(device *d, void *destination, const void *host, size_t by
 }
 
 static void cuda_read(device *d, void *host, const void *source, size_t bytes) {
-    if (!copy_and_wait(cuda_of(d), host, source, bytes, cudaMemcpyDeviceToHost))
-        memset(host, 0, bytes); /* synchronize tells; nobody works on what was never written */
+    cuda_device *c = cuda_of(d);
+    /* Nobody may save or show what was never read, and a rank without its GPU has nothing to go on with. */
+    const bool good = copy_and_wait(c, host, source, bytes, cudaMemcpyDeviceToHost);
+    check(good, "%s", c->failure.message);
 }
 
 /* ---- events ---- */

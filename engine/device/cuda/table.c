@@ -1,5 +1,5 @@
-/* Which kernel executes which kind of operation. A kind without a line here is not executed by a kernel of ours: matmul,
- * copies, collectives. */
+/* Which kernel executes which kind of operation. A kind without a line here is not executed by a kernel of ours:
+ * matmul, copies, collectives. */
 #include "engine/device/cuda/device.h"
 
 const cuda_kernel *const cuda_kernels[OPERATION_KIND_COUNT] = {
