@@ -1,6 +1,5 @@
 #include "comm/ring.h"
 
-#include "comm/patience.h"
 #include "comm/ring_channels.h"
 #include "comm/ring_search.h"
 #include "engine/checked.h"
@@ -9,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SECONDS_FOR_RINGS 0.6 /* then the best so far, and its bound */
-#define SECONDS_IN_ALL 0.9
-#define WORK_ON_CHANNELS (INT64_C(1) << 22) /* subsets of tours: the same everywhere, some tenths of a second */
+/* Of processor time; then the best so far, and its bound. */
+#define SECONDS_FOR_RINGS 0.5
+#define SECONDS_FOR_CHANNELS 0.4
+#define WORK_ON_CHANNELS (INT64_C(1) << 23) /* subsets of tours: the same everywhere, some tenths of a second */
 
 /* From the lowest device number on. */
 static void rotate(const topology *t, ring *r, int gpus) {
@@ -90,18 +90,16 @@ static void collect_channels(const ring_search *s, const int *counts, ring_set *
 /* Of all sets that carry the most, one that is whole channels is the better one to have: few rings, even numbers. */
 static void search_rings(ring_search *s, ring_set *set) {
     const topology *t = s->steps.t;
-    const double begun = patience_clock();
     double *capacity = memory_allocate((size_t)s->links + 1, sizeof *capacity);
     ring_packing best = {0};
     int *counts = NULL;
     for (int l = 0; l < s->links; l++)
         capacity[l] = t->links[l].bandwidth;
-    s->end = begun + SECONDS_FOR_RINGS;
+    ring_search_limit(s, SECONDS_FOR_RINGS, INT64_MAX);
     ring_search_pack(s, capacity, &best);
     const int known = s->count;
-    s->end = begun + SECONDS_IN_ALL;
-    s->work = WORK_ON_CHANNELS;
-    set->channel_count = channels_find(s, best.sum, &set->channel_speed, &counts);
+    ring_search_limit(s, SECONDS_FOR_CHANNELS, WORK_ON_CHANNELS);
+    set->channel_count = channels_find(s, &best, &set->channel_speed, &counts);
     best.amounts = memory_grow(best.amounts, (size_t)s->count + 1, sizeof *best.amounts);
     for (int k = 0; k < s->count; k++)
         if (set->channel_count * set->channel_speed >= best.sum * (1 - 1e-9))

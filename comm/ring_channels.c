@@ -127,31 +127,62 @@ static int dive(ring_search *s, double speed, int **counts) {
     return sum;
 }
 
-int channels_find(ring_search *s, double best, double *speed, int **counts) {
-    candidate list[CANDIDATES_MOST];
-    const int candidates = list_candidates(s, best, list);
-    int channels = 0, known = 0;
-    *speed = 0;
-    *counts = NULL;
-    double value = 0;
-    for (int i = 0; i < candidates && list[i].value > value * (1 + 1e-6); i++) {
-        int *trial = NULL;
-        const int sum = dive(s, list[i].speed, &trial);
-        const double found = value_of(sum, list[i].speed, best);
-        if (found > value * (1 + 1e-6)) {
-            free(*counts);
-            *counts = trial;
-            *speed = list[i].speed;
-            value = found;
-            channels = sum;
-            known = s->count;
-        } else
-            free(trial);
-        if (s->work <= 0)
-            break;
+typedef struct choice {
+    int *counts;
+    int known, channels; /* known: how many counts there are */
+    double speed, value;
+} choice;
+
+/* Keeps the better one; counts become the choice's or are freed. */
+static void weigh(choice *kept, int *counts, int known, int channels, double speed, double best) {
+    const double value = value_of(channels, speed, best);
+    if (channels == 0 || value <= kept->value * (1 + 1e-6)) {
+        free(counts);
+        return;
     }
-    *counts = memory_grow(*counts, (size_t)s->count + 1, sizeof **counts);
-    for (; known < s->count; known++)
-        (*counts)[known] = 0;
-    return channels;
+    free(kept->counts);
+    *kept = (choice){counts, known, channels, speed, value};
+}
+
+/* Whole channels of what the best packing takes of each ring. */
+static void weigh_rounded(const ring_search *s, const double *amounts, double speed, double best, choice *kept) {
+    int *counts = memory_allocate((size_t)s->count + 1, sizeof *counts), sum = 0;
+    for (int k = 0; k < s->count; k++) {
+        const double whole = floor(amounts[k] / speed * (1 + 1e-9));
+        counts[k] = whole < CHANNELS_MOST - sum ? (int)whole : CHANNELS_MOST - sum;
+        sum += counts[k];
+    }
+    weigh(kept, counts, s->count, sum, speed, best);
+}
+
+static void consider_amounts(const ring_search *s, const double *amounts, double best, candidate *list, int *count) {
+    for (int k = 0; k < s->count; k++)
+        for (int parts = 1; amounts[k] > 1e-6 && parts <= PARTS_MOST; parts++)
+            consider(list, count, amounts[k] / parts, best);
+}
+
+int channels_find(ring_search *s, const ring_packing *packing, double *speed, int **counts) {
+    candidate list[CANDIDATES_MOST];
+    choice kept = {0};
+    int rounded = 0;
+    consider_amounts(s, packing->amounts, packing->sum, list, &rounded);
+    for (int i = 0; i < rounded; i++)
+        weigh_rounded(s, packing->amounts, list[i].speed, packing->sum, &kept);
+    const int candidates = list_candidates(s, packing->sum, list);
+    const int64_t work = s->work;
+    for (int searching = 0; searching <= 1; searching++) { /* among known rings first, which is quick */
+        s->work = searching ? work : 0;
+        for (int i = 0; i < candidates && list[i].value > kept.value * (1 + 1e-6); i++) {
+            int *trial = NULL;
+            if (ring_search_out_of_time(s) || (searching && s->work <= 0))
+                break;
+            const int channels = dive(s, list[i].speed, &trial);
+            weigh(&kept, trial, s->count, channels, list[i].speed, packing->sum);
+        }
+    }
+    *counts = memory_grow(kept.counts, (size_t)s->count + 1, sizeof **counts);
+    for (int k = kept.known; k < s->count; k++)
+        (*counts)[k] = 0;
+    *speed = kept.speed;
+    return kept.channels;
 }

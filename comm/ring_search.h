@@ -12,7 +12,7 @@ typedef struct ring_search {
     double *used; /* [count][links]: what a GB/s of each takes of a link's bandwidth */
     tour_search tour;
     int64_t work; /* left to spend on tours, in their subsets; a search that has used it up stops */
-    double end;   /* of time, by patience_clock */
+    double end;   /* when it stops too: this thread's processor time */
 } ring_search;
 
 typedef struct ring_packing {
@@ -25,6 +25,10 @@ typedef struct ring_packing {
 /* Errors as ring_steps_find's. */
 bool ring_search_start(const topology *t, bool with_cards, ring_search *s, error *e);
 void ring_search_free(ring_search *s);
+
+/* From now on: seconds of processor time, and subsets of tours; 0 of these: only known rings are packed. */
+void ring_search_limit(ring_search *s, double seconds, int64_t work);
+bool ring_search_out_of_time(const ring_search *s);
 
 /* The rings whose sum is largest where links hold `capacity` (0: nothing). packing is zero at first and may be used
  * again. */
