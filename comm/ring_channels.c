@@ -16,7 +16,7 @@ enum { PARTS_MOST = 8, CANDIDATES_MOST = 400 };
  * one channel is not good for more than the liked speed. */
 static double value_of(double channels, double speed, double best) {
     const double more = channels - ceil(best / CHANNEL_SPEED_LIKED);
-    return channels * speed * (1 - 0.002 * (more > 0 ? more : 0)) * (speed > CHANNEL_SPEED_LIKED ? 0.99 : 1);
+    return channels * speed * (1 - 0.003 * (more > 0 ? more : 0)) * (speed > CHANNEL_SPEED_LIKED ? 0.99 : 1);
 }
 
 /* The largest value first, then the fewest channels. */

@@ -133,7 +133,7 @@ static int add_cheapest(packing_search *p, int card, double *least) {
     price_steps(p, card);
     tour_find(&p->s->tour, orders, costs);
     p->s->work -= INT64_C(1) << places;
-    for (int last = 0; last < places; last++) {
+    for (int last = places - 1; last >= 0; last--) {
         *least = costs[last] < *least ? costs[last] : *least;
         if (costs[last] >= TOUR_NO_WAY)
             continue;

@@ -42,7 +42,8 @@ static void prolong(const tour_search *s, unsigned set) {
     }
 }
 
-/* Back from the last place: the one before it is one that explains the cost. */
+/* Back from the last place: the one before it is one that explains the cost; of several the highest, so that machines
+ * whose places are all alike are toured in their order. */
 static void trace(const tour_search *s, int last, int order[TOUR_PLACES_MOST]) {
     unsigned set = (1u << s->places) - 1;
     for (int position = s->places - 1; position > 0; position--) {
@@ -50,11 +51,9 @@ static void trace(const tour_search *s, int last, int order[TOUR_PLACES_MOST]) {
         const double cost = best_of(s, set)[last];
         set &= ~(1u << last);
         int before = -1;
-        for (unsigned rest = set; rest != 0 && before < 0; rest &= rest - 1) {
-            const int from = __builtin_ctz(rest);
-            if (best_of(s, set)[from] + s->cost[from][last] <= cost)
+        for (int from = 0; from < s->places; from++)
+            if ((set >> from & 1) != 0 && best_of(s, set)[from] + s->cost[from][last] <= cost)
                 before = from;
-        }
         last = before;
     }
     order[0] = last;

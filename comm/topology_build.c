@@ -215,7 +215,7 @@ static void make_nodes(graph *g, const int *branches) {
         if (node.kind == TOPOLOGY_NVSWITCH) {
             node.number = 0;
             for (int other = d; other < g->m->device_count; other++)
-                if (g->stands_for[other] == d) {
+                if (g->stands_for[other] == d && gpus_at(g->m, other) != 0) {
                     node.number++;
                     if (strcmp(g->m->devices[other].node.bus, node.bus) < 0)
                         memcpy(node.bus, g->m->devices[other].node.bus, sizeof node.bus);
