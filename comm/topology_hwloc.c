@@ -307,13 +307,16 @@ static void add_all_nvlinks(const hwloc_view *view) {
 
 /* ---- loading ---- */
 
+/* What hwloc asks OpenCL and X displays says nothing about links; PCI devices it finds in /sys as well as through
+ * libpciaccess, which keeps memory. */
+static const char *const unused[] = {"opencl", "gl", "pci"};
+
 static bool load(hwloc_view *view, const char *path, error *e) {
     if (path != NULL && hwloc_topology_set_xml(view->machine, path) != 0)
         return error_set(e, EXIT_USAGE, "%s: hwloc %s cannot read it: %s", path, HWLOC_VERSION, strerror(errno));
     hwloc_topology_set_io_types_filter(view->machine, HWLOC_TYPE_FILTER_KEEP_ALL);
-    if (path == NULL) /* they look for displays and drivers that say nothing about links */
-        hwloc_topology_set_components(view->machine, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "opencl"),
-            hwloc_topology_set_components(view->machine, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "gl");
+    for (size_t i = 0; path == NULL && i < sizeof unused / sizeof *unused; i++)
+        hwloc_topology_set_components(view->machine, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, unused[i]);
     if (hwloc_topology_load(view->machine) == 0)
         return true;
     if (path == NULL)

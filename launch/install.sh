@@ -4,7 +4,7 @@
 set -euo pipefail
 
 packages=(build-essential cmake pkg-config openmpi-bin libopenmpi-dev libdnnl-dev libjansson-dev
-    libxxhash-dev libcmocka-dev "$@")
+    libxxhash-dev libhwloc-dev libexpat1-dev libcmocka-dev "$@")
 
 if ! command -v apt-get > /dev/null; then
     echo "No apt-get here, so nothing is installed. Debian's names of what is needed: ${packages[*]}" >&2
