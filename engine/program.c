@@ -125,30 +125,6 @@ operation operation_make(operation_kind kind, phase when, int32_t unit) {
     return o;
 }
 
-static void check_operand(const program *p, const operation_signature *s, const char *name, bool optional,
-                          tensor_id t) {
-    if (t == NO_TENSOR)
-        check(name == NULL || optional, "%s lacks its operand %s", s->name, name);
-    else
-        check(name != NULL && t >= 0 && t < p->tensor_count, "%s has an operand too many", s->name);
-}
-
-int32_t program_append(program *p, const operation *o) {
-    const operation_signature *s = operation_signature_of(o->kind);
-    for (int i = 0; i < OPERATION_INPUTS; i++)
-        check_operand(p, s, s->inputs[i], s->optional_inputs >> i & 1, o->in[i]);
-    for (int i = 0; i < OPERATION_OUTPUTS; i++)
-        check_operand(p, s, s->outputs[i], s->optional_outputs >> i & 1, o->out[i]);
-    check((o->accumulate & ~s->accumulates) == 0, "%s cannot add to its output", s->name);
-    const launch l = program_launch(p, o, NULL);
-    const int wrong = operation_wrong_type(&l);
-    check(wrong < 0, "%s does not take operand %d of type %s", s->name, wrong,
-          dtype_name((wrong < OPERATION_INPUTS ? l.in[wrong] : l.out[wrong - OPERATION_INPUTS]).type));
-    p->operations = reserve(p->operations, p->operation_count, &p->operation_capacity, sizeof *p->operations);
-    p->operations[p->operation_count] = *o;
-    return p->operation_count++;
-}
-
 static operand operand_of(const program *p, tensor_id id, char *arena) {
     if (id == NO_TENSOR)
         return (operand){.shape = {1, 1, 1}};
@@ -168,6 +144,73 @@ launch program_launch(const program *p, const operation *o, void *arena) {
         l.out[i] = operand_of(p, o->out[i], arena);
     l.workspace = o->workspace == NO_TENSOR ? NULL : operand_of(p, o->workspace, arena).data;
     return l;
+}
+
+/* ---- operations that fit ---- */
+
+static bool has_operands(const program *p, const operation_signature *s, const char *const *names, uint32_t optional,
+                         const tensor_id *ids, int count, error *e) {
+    for (int k = 0; k < count; k++) {
+        const bool present = ids[k] != NO_TENSOR;
+        if (!present && names[k] != NULL && !(optional >> k & 1))
+            return error_set(e, EXIT_INTERNAL, "%s lacks its operand %s", s->name, names[k]);
+        if (present && (names[k] == NULL || ids[k] < 0 || ids[k] >= p->tensor_count))
+            return error_set(e, EXIT_INTERNAL, "%s has an operand too many: tensor %d", s->name, ids[k]);
+    }
+    return true;
+}
+
+/* The tensor at a place: inputs, then outputs. */
+static const tensor *tensor_at(const program *p, const operation *o, int place) {
+    return &p->tensors[place < OPERATION_INPUTS ? o->in[place] : o->out[place - OPERATION_INPUTS]];
+}
+
+static const char *name_at(const operation_signature *s, int place) {
+    return place < OPERATION_INPUTS ? s->inputs[place] : s->outputs[place - OPERATION_INPUTS];
+}
+
+static bool has_types(const program *p, const operation *o, const launch *l, error *e) {
+    const operation_signature *s = operation_signature_of(o->kind);
+    const int place = operation_wrong_type(l);
+    if (place < 0)
+        return true;
+    const tensor *x = tensor_at(p, o, place);
+    const char letter = place < OPERATION_INPUTS ? s->input_types[place] : s->output_types[place - OPERATION_INPUTS];
+    return error_set(e, EXIT_INTERNAL,
+                     "%s: %s as its operand %s is %s, which its type %c does not allow beside the others", s->name,
+                     x->name, name_at(s, place), dtype_name(x->type), letter);
+}
+
+static bool has_shapes(const program *p, const operation *o, const launch *l, error *e) {
+    const operation_signature *s = operation_signature_of(o->kind);
+    int64_t expected[OPERAND_DIMENSIONS];
+    const int place = operation_wrong_shape(l, expected);
+    if (place < 0)
+        return true;
+    const tensor *x = tensor_at(p, o, place);
+    return error_set(e, EXIT_INTERNAL,
+                     "%s: %s as its operand %s is %lld x %lld x %lld, expected %lld x %lld x %lld (0: any)", s->name,
+                     x->name, name_at(s, place), (long long)x->shape[0], (long long)x->shape[1], (long long)x->shape[2],
+                     (long long)expected[0], (long long)expected[1], (long long)expected[2]);
+}
+
+bool program_accepts(const program *p, const operation *o, error *e) {
+    const operation_signature *s = operation_signature_of(o->kind);
+    if (!has_operands(p, s, s->inputs, s->optional_inputs, o->in, OPERATION_INPUTS, e) ||
+        !has_operands(p, s, s->outputs, s->optional_outputs, o->out, OPERATION_OUTPUTS, e))
+        return false;
+    if ((o->accumulate & ~s->accumulates) != 0)
+        return error_set(e, EXIT_INTERNAL, "%s cannot add to its output", s->name);
+    const launch l = program_launch(p, o, NULL);
+    return has_types(p, o, &l, e) && has_shapes(p, o, &l, e);
+}
+
+int32_t program_append(program *p, const operation *o) {
+    error e = {0};
+    check(program_accepts(p, o, &e), "%s", e.message);
+    p->operations = reserve(p->operations, p->operation_count, &p->operation_capacity, sizeof *p->operations);
+    p->operations[p->operation_count] = *o;
+    return p->operation_count++;
 }
 
 void *program_own(program *p, void *allocated) {

@@ -23,6 +23,7 @@
 #define FSDP_ENGINE_PROGRAM_H
 
 #include "engine/device/device.h"
+#include "engine/error.h"
 
 #include <stdio.h>
 
@@ -148,8 +149,11 @@ void program_padding(program *p, tensor_id t, int64_t offset, int64_t bytes);
 /* An operation of this kind with no operands, on the compute stream. */
 operation operation_make(operation_kind kind, phase when, int32_t unit);
 
-/* Appends a copy after checking it against its kind's signature: which operands are there and which accumulate, not
- * their shapes (a violation is an internal fault). Returns its index. */
+/* Whether the operation has the operands that its kind asks for, of types and shapes that fit together. False with
+ * EXIT_INTERNAL: operation, operand, what was found and what was expected. */
+bool program_accepts(const program *p, const operation *o, error *e);
+
+/* Appends a copy of an operation that is accepted (any other is an internal fault). Returns its index. */
 int32_t program_append(program *p, const operation *o);
 
 /* The launch of an operation, its data pointers relative to `arena` (NULL: shapes only, data is (void *)1 for

@@ -159,10 +159,46 @@ static bool read_tensor(verifier *v, int32_t i, tensor_id t, const knowledge *k)
     return begin >= end || read_bytes(v, i, t, k, begin, end);
 }
 
+/* ---- what an operation declares ---- */
+
+/* An operation touches as many bytes as the shapes of its operands have: they must be those that the tensor declares,
+ * within the tensor that it is a view of and within the arena. */
+static bool has_bytes(const verifier *v, int32_t i, tensor_id t) {
+    if (t == NO_TENSOR)
+        return true;
+    const tensor *x = &v->p->tensors[t], *base = &v->p->tensors[base_of(v->p, t)];
+    int64_t touched = dtype_bytes(x->type);
+    for (int d = 0; d < OPERAND_DIMENSIONS; d++)
+        touched *= x->shape[d];
+    if (touched != x->bytes)
+        return error_set(v->e, EXIT_INTERNAL, "verify: operation %d (%s) touches %lld bytes of %s, which declares %lld",
+                         i, kind_name(&v->p->operations[i]), (long long)touched, x->name, (long long)x->bytes);
+    const bool inside =
+        x == base || (x->address == base->address + x->offset && x->offset >= 0 && x->offset + x->bytes <= base->bytes);
+    if (!inside || x->address < 0 || x->address + x->bytes > v->p->arena_bytes)
+        return error_set(v->e, EXIT_INTERNAL, "verify: operation %d (%s) touches %s, which lies outside of %s", i,
+                         kind_name(&v->p->operations[i]), x->name, inside ? "the arena" : base->name);
+    return true;
+}
+
+static bool is_declared(verifier *v, int32_t i) {
+    const operation *o = &v->p->operations[i];
+    error e = {0};
+    if (!program_accepts(v->p, o, &e))
+        return error_set(v->e, EXIT_INTERNAL, "verify: operation %d: %s", i, e.message);
+    for (int in = 0; in < OPERATION_INPUTS; in++)
+        if (!has_bytes(v, i, o->in[in]))
+            return false;
+    for (int out = 0; out < OPERATION_OUTPUTS; out++)
+        if (!has_bytes(v, i, o->out[out]))
+            return false;
+    return has_bytes(v, i, o->workspace);
+}
+
 static bool check_operation(verifier *v, int32_t i) {
     const operation *o = &v->p->operations[i];
     knowledge k;
-    if (!learn(v, i, &k))
+    if (!is_declared(v, i) || !learn(v, i, &k))
         return false;
     const knowledge own = of_access(v, i, &k);
     for (int in = 0; in < OPERATION_INPUTS; in++)

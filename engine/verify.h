@@ -3,6 +3,8 @@
  * It knows nothing of how the waits were derived: from streams, waits and the bytes that operations touch alone it
  * works out what happens before what, and checks over the list twice in a row (one checked step stands for all) that
  *
+ *   - every operation has the operands of its kind, whose shapes have the bytes that their tensors declare, inside of
+ *     what they are views of and of the arena;
  *   - two accesses to the same bytes, one of them a write, are ordered;
  *   - every read finds the tensor that the operation means, in every byte that is not declared padding: nothing stale,
  *     nothing of another tensor, nothing that was never written;

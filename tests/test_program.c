@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -213,6 +214,62 @@ static void verify_accepts_every_program(void **state) {
     }
 }
 
+/* ---- operands fit ---- */
+
+/* Kinds that take any shape, and operands whose last size is free. */
+static bool any_shape_fits(const operation *o, int place) {
+    return o->kind == OPERATION_FILL || o->kind == OPERATION_COPY_IN || o->kind == OPERATION_COPY_OUT ||
+           ((o->kind == OPERATION_STEP_RESULT || o->kind == OPERATION_SUM) && place == 0);
+}
+
+/* With an operand that has twice the columns and one more; the tensor `other` is at hand for it. */
+static void check_refused(program *p, const operation *given, int place, tensor_id other) {
+    operation o = *given;
+    tensor_id *id = place < OPERATION_INPUTS ? &o.in[place] : &o.out[place - OPERATION_INPUTS];
+    if (*id == NO_TENSOR || any_shape_fits(&o, place))
+        return;
+    int last = OPERAND_DIMENSIONS - 1;
+    while (last > 0 && p->tensors[*id].shape[last] == 1)
+        last--;
+    p->tensors[other].type = p->tensors[*id].type;
+    memcpy(p->tensors[other].shape, p->tensors[*id].shape, sizeof p->tensors[other].shape);
+    p->tensors[other].shape[last] = 2 * p->tensors[other].shape[last] + 1;
+    *id = other;
+    if (program_accepts(p, &o, &(error){0}))
+        fail_msg("%s accepts operand %d of another shape", operation_signature_of(o.kind)->name, place);
+}
+
+static void operands_that_do_not_fit_are_refused(void **state) {
+    (void)state;
+    size_t count;
+    const small_program *list = small_programs(&count);
+    for (size_t j = 0; j < count; j++) {
+        step *s = small_program_build(&list[j]);
+        program *p = s->program;
+        const tensor_id other = program_tensor(p, "other", ROLE_ACTIVATION, DTYPE_F32, 1, (int64_t[]){1});
+        for (int32_t i = 0; i < p->operation_count; i++)
+            for (int place = 0; place < OPERATION_INPUTS + OPERATION_OUTPUTS; place++)
+                check_refused(p, &p->operations[i], place, other);
+        step_destroy(s);
+    }
+}
+
+static void a_wrong_shape_is_named(void **state) {
+    (void)state;
+    program *p = program_create(0, NULL);
+    operation o = operation_make(OPERATION_MATMUL, PHASE_FORWARD, NO_UNIT);
+    o.in[0] = program_tensor(p, "x", ROLE_ACTIVATION, DTYPE_F32, 2, (int64_t[]){4, 8});
+    o.in[1] = program_tensor(p, "w", ROLE_PARAMETER, DTYPE_F32, 2, (int64_t[]){6, 8});
+    o.out[0] = program_tensor(p, "y", ROLE_ACTIVATION, DTYPE_F32, 2, (int64_t[]){4, 6});
+    error e = {0};
+    assert_false(program_accepts(p, &o, &e));
+    assert_int_equal(e.code, EXIT_INTERNAL);
+    assert_string_equal(e.message, "matmul: w as its operand b is 6 x 8 x 1, expected 8 x 8 x 1 (0: any)");
+    o.attributes.transpose_b = true;
+    assert_true(program_accepts(p, &o, &(error){0}));
+    program_destroy(p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(full_sharding_moves_each_unit_once_a_pass),
@@ -221,6 +278,8 @@ int main(void) {
         cmocka_unit_test(waits_order_every_conflict),
         cmocka_unit_test(no_wait_is_superfluous),
         cmocka_unit_test(verify_accepts_every_program),
+        cmocka_unit_test(operands_that_do_not_fit_are_refused),
+        cmocka_unit_test(a_wrong_shape_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -221,6 +221,10 @@ dtype operation_storage(const launch *l);
  * that of an output; -1: all fit. */
 int operation_wrong_type(const launch *l);
 
+/* Likewise the first whose shape does not fit the others and the attributes; expected[OPERAND_DIMENSIONS]: the shape
+ * that it must have, 0 where the size is free. Only operands that the kind has may be there. */
+int operation_wrong_shape(const launch *l, int64_t *expected);
+
 static inline bool operation_is_collective(operation_kind kind) {
     return kind == OPERATION_ALL_GATHER || kind == OPERATION_REDUCE_SCATTER || kind == OPERATION_ALL_REDUCE;
 }
