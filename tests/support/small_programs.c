@@ -24,7 +24,7 @@ step *small_program_build(const small_program *job) {
     model *m = model_create(&job->shape, job->unit_blocks);
     flat_layout *layout = flat_layout_create(&m->list, job->group, 0);
     program *forward = model_forward(m, job->micro_batch, job->sequence, HEAD_LOSS, &job->precision);
-    bool *keep = recompute_keep(forward, job->recompute, 0);
+    bool *keep = recompute_keep(forward, job->recompute, recompute_levels(forward) / 2);
     program *micro = autodiff(forward, keep, &job->precision);
     const schedule_settings settings = {.ranks = job->ranks,
                                         .passes = job->passes,
@@ -46,6 +46,20 @@ step *small_program_build(const small_program *job) {
     model_destroy(m);
     device_cpu.close(d);
     return s;
+}
+
+small_program small_program_of(const matrix_run *run) {
+    return (small_program){.shape = small_shape(run->family, run->family == FAMILY_GPT2),
+                           .ranks = run->ranks,
+                           .group = run->group,
+                           .prefetch = run->prefetch,
+                           .passes = run->passes,
+                           .micro_batch = 1,
+                           .sequence = 19,
+                           .unit_blocks = run->unit_blocks,
+                           .keep_gathered = run->keep_gathered,
+                           .reduce_last = !run->reduce_each,
+                           .recompute = run->recompute};
 }
 
 const small_program *small_programs(size_t *count) {

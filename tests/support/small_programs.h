@@ -5,13 +5,14 @@
 #include "engine/recompute.h"
 #include "engine/step.h"
 #include "models/model.h"
+#include "support/matrix.h"
 
 typedef struct small_program {
     model_shape shape;
     int ranks, group, prefetch;
     int64_t passes, micro_batch, sequence, unit_blocks;
     bool keep_gathered, reduce_last;
-    recompute_policy recompute;
+    recompute_policy recompute; /* memory: half of all levels */
     precision_settings precision;
 } small_program;
 
@@ -22,6 +23,9 @@ typedef struct small_program {
 
 /* Every strategy, several world sizes, accumulation, prefetch depths, recomputation, precisions. */
 const small_program *small_programs(size_t *count);
+
+/* The program of a run of the matrix. */
+small_program small_program_of(const matrix_run *run);
 
 /* The program of rank 0, placed, with waits; destroyed by the caller. */
 step *small_program_build(const small_program *of);
