@@ -21,9 +21,11 @@
  *
  * Who moves the bytes is a backend, a table of functions:
  *
- *   collectives_host   for a device that works at once (the CPU): complete and release return when it is so
- *   NCCL               for CUDA, in the device's module: issue queues on the device's stream of the collective's
- * number, complete and release queue a wait; only finish waits, with the time-out
+ *   collectives_host     for a device that works at once (the CPU): complete and release return when it is so
+ *   collectives_queued   for devices with streams, by what they offer (engine/device/communication.h): issue queues on
+ *                        the device's stream of the collective's number and records its event behind it, complete and
+ *                        release queue a wait; only finish waits, with the time-out
+ *   collectives_staged   for ranks that share such a device: through the host's memory, one thing after the other
  *
  * A list without collectives needs no other rank, whatever the backend. A wait that lasts longer than the time-out, or
  * that finds another rank failed, returns false. */
@@ -44,8 +46,10 @@ typedef struct collective {
     dtype type;            /* of what travels: fp32 or bf16; all_gather: any. A reduce_scatter's output is fp32 */
     int64_t count;         /* elements of one rank's part; all_reduce: of the whole tensor */
     int64_t input, output; /* bytes from the arena's start; see above for what may coincide */
-    int odd;               /* sums: see above; group_size is odd times a power of two */
-    bool accumulate;       /* reduce_scatter: add to the output */
+    int odd;          /* sums: runs of `odd` members from first to last, these sums pairwise; group_size is odd times
+                         a power of two. 0: in an order of the backend's own, the same in every run */
+    bool accumulate;  /* reduce_scatter: add to the output */
+    int32_t event;    /* of the device, recorded behind it; only for a device that queues */
     const char *name; /* for messages: "all_gather of block3, ..."; owned by the caller, outlives the collectives */
 } collective;
 
@@ -105,7 +109,7 @@ typedef struct collective_backend {
     void (*fail)(collectives *c, const error *e);
 } collective_backend;
 
-extern const collective_backend collectives_host; /* comm/collectives_host.c */
+extern const collective_backend collectives_host, collectives_queued, collectives_staged;
 
 /* The first member of every backend's collectives. */
 struct collectives {

@@ -6,7 +6,7 @@
  * as its resident memory. Between nodes parts travel as point-to-point messages.
  *
  * Sums are made in fp32, whatever travels: runs of `odd` members of the group are summed left to right, in the order of
- * ranks, and these sums pairwise (odd == group_size: all left to right). The same bits on every rank and every run.
+ * ranks, and these sums pairwise (odd == 0: all left to right). The same bits on every rank and every run.
  *
  * Waiting yields the core (spin briefly, then yield, then sleep in growing steps), so more ranks than cores is an
  * ordinary case. */
@@ -130,7 +130,7 @@ static void sum_parts(host_collectives *c, int32_t index) {
     bool whole = o->kind == OPERATION_ALL_REDUCE; /* this rank's slice of it */
     const summation sum = {.parts = c->parts,
                            .count = o->group_size,
-                           .odd = o->odd,
+                           .odd = o->odd > 0 ? o->odd : o->group_size,
                            .type = o->type,
                            .out = c->arena + o->output + (whole ? start * dtype_bytes(o->type) : 0),
                            .out_type = whole ? o->type : DTYPE_F32,

@@ -40,7 +40,8 @@ static void check_one(const world *w, const collective *o, int64_t arena_bytes) 
     check(member >= 0 && member < o->group_size && rank_of(o, member) == w->rank, "%s: not in the group", o->name);
     check(o->stream >= 0 && o->stream < COLLECTIVE_STREAMS, "%s: stream %d", o->name, o->stream);
     check(!sums(o) || o->type == DTYPE_F32 || o->type == DTYPE_BF16, "%s: sums of %s", o->name, dtype_name(o->type));
-    check(!sums(o) || (o->odd > 0 && o->group_size % o->odd == 0), "%s: runs of %d ranks", o->name, o->odd);
+    check(!sums(o) || o->odd == 0 || (o->odd > 0 && o->group_size % o->odd == 0), "%s: runs of %d ranks", o->name,
+          o->odd);
     check(!o->accumulate || o->kind == OPERATION_REDUCE_SCATTER, "%s: only a reduce_scatter accumulates", o->name);
     check(o->input >= 0 && o->input <= arena_bytes - (whole_input ? whole : part), "%s: input outside arena", o->name);
     check(o->output >= 0 && o->output <= arena_bytes - (whole_output ? whole : shard), "%s: output outside arena",

@@ -53,6 +53,7 @@ static collective *list_collectives(const program *p, const mesh *m, char **name
                           .output = out->address,
                           .odd = (int)o->attributes.odd,
                           .accumulate = o->accumulate != 0,
+                          .event = i,
                           .name = names == NULL ? "" : names[*count]};
         ++*count;
     }
@@ -60,7 +61,9 @@ static collective *list_collectives(const program *p, const mesh *m, char **name
 }
 
 static const collective_backend *backend_of(const device *d) {
-    return d->collectives != NULL ? d->collectives : &collectives_host;
+    if (!d->functions->queues)
+        return &collectives_host;
+    return d->communication != NULL ? &collectives_queued : &collectives_staged;
 }
 
 int64_t run_workspace(const program *p, const world *w, const device *d, const run_settings *settings) {

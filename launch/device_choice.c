@@ -12,7 +12,7 @@ static bool open_cuda(const device_settings *settings, device **opened, error *e
     const device_module *module = NULL;
     if (!device_module_load(&module, e) || !module->device->open(settings, opened, e))
         return false;
-    (*opened)->collectives = module->collectives;
+    (*opened)->communication = module->communication;
     return true;
 }
 
@@ -80,24 +80,35 @@ static int sharer_of(const world *w, const introduction *all, int rank) {
     return -1;
 }
 
-static bool check_shared(const config *c, const world *w, const introduction *all, error *e) {
-    for (int r = 0; r < w->size && c->device.share == CONFIG_NO; r++)
+/* The first rank that shares its GPU with a lower one; -1: none does. */
+static int first_sharer(const world *w, const introduction *all) {
+    for (int r = 0; r < w->size; r++)
         if (sharer_of(w, all, r) >= 0)
-            return error_set(e, EXIT_LAUNCH,
-                             "ranks %d and %d would share one GPU: their node has fewer GPUs than ranks; start one "
-                             "rank for each GPU (nvidia-smi -L lists them)",
-                             sharer_of(w, all, r), r);
-    return true;
+            return r;
+    return -1;
 }
 
-static bool check_together(const config *c, world *w, const device *mine, error *e) {
+static bool check_shared(const config *c, const world *w, const introduction *all, error *e) {
+    const int r = first_sharer(w, all);
+    if (r < 0 || c->device.share == CONFIG_YES)
+        return true;
+    return error_set(
+        e, EXIT_LAUNCH,
+        "ranks %d and %d would share one GPU: their node has fewer GPUs than ranks; start one rank for each "
+        "GPU (nvidia-smi -L lists them), or set device.share = yes to try more ranks, slowly",
+        sharer_of(w, all, r), r);
+}
+
+static bool check_together(const config *c, world *w, device *mine, char **warning, error *e) {
     const introduction own = introduce(mine);
     introduction *all = memory_allocate((size_t)w->size, sizeof *all);
     world_all_gather(w, &own, sizeof own, all);
     const bool good = check_kinds(w, all, e) && check_shared(c, w, all, e);
+    if (good && first_sharer(w, all) >= 0) {
+        mine->communication = NULL;
+        *warning = memory_format("ranks share a GPU, so what they exchange goes through the host's memory: slow");
+    }
     free(all);
-    if (good && w->size > 1 && mine->functions->queues && mine->collectives == NULL)
-        return error_set(e, EXIT_LAUNCH, "several ranks on GPUs need NCCL, which this program was built without");
     return good;
 }
 
@@ -113,7 +124,7 @@ bool device_choose(const config *c, world *w, device **opened, char **warning, e
     *warning = NULL;
     open_kind(c->device.kind, &settings, opened, warning, e);
     if (world_agree(w, e)) {
-        check_together(c, w, *opened, e);
+        check_together(c, w, *opened, warning, e);
         if (world_agree(w, e))
             return true;
     }

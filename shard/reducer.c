@@ -92,7 +92,7 @@ static operation reduction(const reducer *r, operation_kind kind, rank_group gro
     o.stream = STREAM_REDUCE;
     o.pass = (int32_t)u->pass;
     o.attributes.group = group;
-    o.attributes.odd = r->reproducible ? odd_part(group_size) : group_size;
+    o.attributes.odd = r->reproducible ? odd_part(group_size) : 0;
     o.in[0] = u->value;
     return o;
 }

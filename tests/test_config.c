@@ -230,7 +230,6 @@ static const bad_config bad_configs[] = {
     /* later work */
     {"[precision]\ncompute = fp8\n", NULL,
      AT "[precision] compute = fp8: not built yet; built is fp32 | tf32 | bf16 | fp16"},
-    {"[device]\nshare = yes\n", NULL, AT "[device] share = yes: not built yet; built is no"},
     {"[output]\ncheckpoint_every = -1\n", NULL,
      AT "[output] checkpoint_every = -1: out of range; accepted is a whole number, 0 to 2147483647"},
     {"[output]\ncheckpoint_failure = shout\n", NULL,

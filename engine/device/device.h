@@ -91,6 +91,9 @@ typedef struct device_functions {
     void (*record)(device *d, int stream, int32_t event);
     void (*wait)(device *d, int stream, int32_t event);
 
+    /* Whether what was queued before the latest record of the event is done. Only of a device that queues. */
+    bool (*recorded)(device *d, int32_t event);
+
     /* Stamps the moment at which what was queued on the stream before is done. After synchronize: seconds from one
      * stamp to another. Only of a device that queues. */
     void (*stamp)(device *d, int stream, int32_t stamp);
@@ -102,7 +105,8 @@ typedef struct device_functions {
 
 struct device {
     const device_functions *functions;
-    const struct collective_backend *collectives; /* that work on its memory (comm/collectives.h); NULL: the host's */
+    const struct communication *communication; /* of a device that queues (engine/device/communication.h); NULL: ranks
+                                                  share a processor, so collectives go through the host's memory */
 };
 
 extern const device_functions device_cpu;

@@ -15,14 +15,14 @@ typedef struct device_module_interface {
 #define DEVICE_MODULE_INTERFACE                                                                                        \
     {                                                                                                                  \
         FSDP_VERSION, sizeof(launch), sizeof(device_functions), sizeof(error), OPERATION_KIND_COUNT, DTYPE_COUNT,      \
-            SCALAR_COUNT, STREAM_COUNT                                                                                               \
+            SCALAR_COUNT, STREAM_COUNT                                                                                 \
     }
 
 typedef struct device_module {
     device_module_interface interface;
     bool simulated; /* runs on the host (tests/simcuda), and needs neither driver nor GPU */
     const device_functions *device;
-    const struct collective_backend *collectives; /* comm/collectives.h: of several such devices; NULL: none is built */
+    const struct communication *communication; /* of several such devices (engine/device/communication.h) */
 } device_module;
 
 /* Loads libfsdp_cuda.so from beside the program, or from ../lib/fsdp_train, where it is installed. It stays loaded. */

@@ -179,7 +179,7 @@ typedef struct attributes {
     int64_t host_offset;                          /* bytes into the host buffer */
     rank_group group;                             /* all_gather, reduce_scatter, all_reduce */
     int64_t odd; /* reduce_scatter, all_reduce: runs of `odd` ranks are summed in order, then these sums pairwise; the
-                    group is odd times a power of two */
+                    group is odd times a power of two. 0: in whatever order suits, the same in every run */
 } attributes;
 
 /* A tensor as a kernel sees it. Absent: data == NULL. One-dimensional tensors have shape {n, 1, 1}; unused trailing

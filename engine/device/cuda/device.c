@@ -127,12 +127,15 @@ static pool *cuda_host_threads(const device *d) {
     return NULL;
 }
 
+/* Zeroed, because sums and collectives run over the padding between tensors too: what comes of it is never used, but
+ * tools that look for reads of memory never written would find it. */
 static bool cuda_allocate(device *d, size_t bytes, device_memory *memory, error *e) {
     (void)d;
     char doing[64];
     snprintf(doing, sizeof doing, "cudaMalloc of %.1f MB for the arena", (double)bytes / 1e6);
     *memory = (device_memory){.bytes = bytes, .handle = -1};
-    return cuda_good(cudaMalloc(&memory->base, bytes > 0 ? bytes : 1), doing, e);
+    return cuda_good(cudaMalloc(&memory->base, bytes > 0 ? bytes : 1), doing, e) &&
+           cuda_good(cudaMemset(memory->base, 0, bytes), "cudaMemset of the arena", e);
 }
 
 static void cuda_release(device *d, device_memory *memory) {
@@ -287,6 +290,15 @@ static void cuda_wait(device *d, int stream, int32_t event) {
                   &c->failure);
 }
 
+static bool cuda_recorded(device *d, int32_t event) {
+    cuda_device *c = cuda_of(d);
+    const cudaError_t state = cudaEventQuery(event_of(&c->events, event));
+    if (state == cudaErrorNotReady)
+        return false;
+    cuda_good(state, "cudaEventQuery", &c->failure); /* after a failure nothing more comes: synchronize tells */
+    return true;
+}
+
 static void cuda_stamp(device *d, int stream, int32_t stamp) {
     cuda_device *c = cuda_of(d);
     if (c->failure.code == 0)
@@ -330,6 +342,7 @@ const device_functions device_cuda = {
     .reserve = cuda_reserve,
     .record = cuda_record,
     .wait = cuda_wait,
+    .recorded = cuda_recorded,
     .stamp = cuda_stamp,
     .elapsed = cuda_elapsed,
     .synchronize = cuda_synchronize,

@@ -28,6 +28,7 @@ extern "C" {
 #endif
 
 #include "engine/device/operation.h"
+#include "engine/device/part_sum.h"
 
 typedef struct cuda_kernel {
     /* Bytes that the arena must give for these shapes; NULL: none. Data pointers are not read, no CUDA call is made. */
@@ -42,6 +43,9 @@ extern const cuda_kernel cuda_embedding, cuda_embedding_backward, cuda_position_
     cuda_column_sum, cuda_rope, cuda_attention, cuda_attention_backward, cuda_gelu, cuda_gelu_backward, cuda_swiglu,
     cuda_swiglu_backward, cuda_cross_entropy, cuda_add, cuda_fill, cuda_sum, cuda_granule_norm, cuda_step_result,
     cuda_adamw, cuda_cast;
+
+/* Queues a sum for a collective. */
+void cuda_sum_parts(const part_sum *sum, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,7 @@
 /* What the program finds in libfsdp_cuda.so: the one symbol that it exports. */
 #include "engine/device/module.h"
 
+#include "comm/nccl.h"
 #include "engine/device/cuda/device.h"
 
 #include <cuda_platform.h>
@@ -11,4 +12,5 @@ const device_module fsdp_device_module = {
     .interface = DEVICE_MODULE_INTERFACE,
     .simulated = CUDA_PLATFORM_SIMULATED,
     .device = &device_cuda,
+    .communication = &communication_nccl,
 };

@@ -1,5 +1,5 @@
-/* Sums of parts in the order that comm/collectives.h promises (engine/device/cuda/sum_parts.h). */
-#include "engine/device/cuda/sum_parts.h"
+/* Sums of parts in the order that comm/collectives.h promises (engine/device/part_sum.h). */
+#include "engine/device/cuda/kernels.h"
 
 #include "grid.cuh"
 #include "storage.cuh"

@@ -1,16 +1,11 @@
-/* Sums of what the ranks of a group have sent, for collectives. */
-#ifndef FSDP_ENGINE_DEVICE_CUDA_SUM_PARTS_H
-#define FSDP_ENGINE_DEVICE_CUDA_SUM_PARTS_H
+/* The sum of what the members of a group have sent. */
+#ifndef FSDP_ENGINE_DEVICE_PART_SUM_H
+#define FSDP_ENGINE_DEVICE_PART_SUM_H
 
 #include "engine/device/dtype.h"
 
-#include <cuda_runtime.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* out[i] = the sum over members of parts[member][i], then added to out[i] if `adds`: runs of `odd` members from first
  * to last, these sums pairwise, in fp32. members is odd times a power of two, at most 1,024 runs. */
@@ -24,11 +19,5 @@ typedef struct part_sum {
     int64_t count;
     bool adds;
 } part_sum;
-
-void cuda_sum_parts(const part_sum *sum, cudaStream_t stream);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,0 +1,9 @@
+/* Part of the CUDA module: NCCL as what CUDA devices communicate by. */
+#ifndef FSDP_COMM_NCCL_H
+#define FSDP_COMM_NCCL_H
+
+#include "engine/device/communication.h"
+
+extern const communication communication_nccl;
+
+#endif
