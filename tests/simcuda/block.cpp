@@ -24,7 +24,7 @@ struct fiber_pool {
     std::string abandoned; /* the report that ended the block */
 };
 fiber_pool &pool() {
-    static fiber_pool p;
+    static fiber_pool &p = *new fiber_pool; /* never destroyed: progress.h */
     return p;
 }
 

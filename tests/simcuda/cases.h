@@ -21,6 +21,16 @@ extern "C" {
 extern const simcuda_case simcuda_shared_misuses[], simcuda_global_misuses[], simcuda_meeting_misuses[],
     simcuda_stream_misuses[], simcuda_correct_kernels[], simcuda_correct_streams[];
 
+/* Queues an empty kernel on the default stream; lets it have so much dynamic shared memory. */
+void simcuda_case_launch(unsigned grid_y, unsigned threads, size_t shared_bytes);
+cudaError_t simcuda_case_allow_shared(int bytes);
+
+/* What a kernel did that doubles 512 fp32: 4 at once (0), neighbours by neighbours (1), every eighth (2). */
+simcuda_counters simcuda_case_count(int kind);
+
+/* Whether bf16 and fp16 convert as engine/device/half.h does. */
+bool simcuda_case_formats(void);
+
 #ifdef __cplusplus
 }
 

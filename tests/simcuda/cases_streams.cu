@@ -154,6 +154,8 @@ const simcuda_case simcuda_stream_misuses[] = {
          cudaStreamEndCapture(a.stream, &graph);
          cudaGraphInstantiate(&executable, graph);
          cudaGraphLaunch(executable, a.stream);
+         cudaGraphDestroy(graph);
+         cudaGraphExecDestroy(executable);
          return finish();
      },
      "orders the two"},
@@ -168,6 +170,8 @@ const simcuda_case simcuda_stream_misuses[] = {
          cudaStreamEndCapture(a.stream, &graph);
          cudaGraphInstantiate(&executable, graph);
          cudaGraphLaunch(executable, a.stream);
+         cudaGraphDestroy(graph);
+         cudaGraphExecDestroy(executable);
          queue_scale(b.stream, z.data, y.data, 2);
          return finish();
      },

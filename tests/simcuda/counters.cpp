@@ -28,7 +28,7 @@ struct state {
     std::unordered_map<uint64_t, uint32_t> occurrences; /* of (thread, site) */
 };
 state &counters() {
-    static state s;
+    static state &s = *new state; /* never destroyed: progress.h */
     return s;
 }
 

@@ -28,11 +28,11 @@ enum : size_t {
 typedef std::map<uintptr_t, size_t> ranges; /* begin -> bytes, disjoint */
 
 ranges &allocations() {
-    static ranges all;
+    static ranges &all = *new ranges; /* never destroyed: progress.h */
     return all;
 }
 ranges &pinned() {
-    static ranges all;
+    static ranges &all = *new ranges; /* never destroyed: progress.h */
     return all;
 }
 size_t allocated_bytes;

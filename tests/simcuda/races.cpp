@@ -13,7 +13,7 @@ namespace {
 
 /* Cells read by works that no event orders: serials of the earlier ones. */
 std::unordered_map<const cell *, std::vector<uint32_t>> &other_readers() {
-    static std::unordered_map<const cell *, std::vector<uint32_t>> all;
+    static auto &all = *new std::unordered_map<const cell *, std::vector<uint32_t>>; /* never destroyed: progress.h */
     return all;
 }
 bool any_other_readers; /* asked at every write */

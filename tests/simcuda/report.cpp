@@ -76,6 +76,10 @@ void report(const std::string &text) {
     deliver(text);
 }
 
+bool is_catching() {
+    return catching;
+}
+
 void deliver(const std::string &text) {
     if (catching) {
         forget(); /* now: the way up may free memory, which waits for what is queued */

@@ -15,6 +15,9 @@ std::string source_line(const void *address);
 /* Ends the process, or the body of simcuda_catch. On a fiber it leaves the block first: see block.h. */
 [[noreturn]] void report(const std::string &text);
 
+/* Whether simcuda_catch waits for a report. */
+bool is_catching();
+
 /* The second half of report(), on the host's own stack. */
 [[noreturn]] void deliver(const std::string &text);
 

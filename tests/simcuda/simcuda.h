@@ -6,7 +6,7 @@
  * Host calls (work.h, stream.cpp, copy.cpp). Nothing runs when it is queued. A piece of work (kernel, copy, fill,
  * event, a library's work) waits for the one before it on its stream and for the events that the stream was told to
  * wait for; among all that may run, a seed picks, and a seed also decides whether work runs early or only when the host
- *   synchronises. Copies from pinned memory read it when they run.
+ *   synchronises (or makes no call for 50 ms: progress.h). Copies from pinned memory read it when they run.
  * Kernels (block.cpp, fiber.h). Blocks run one after another in an order picked by the seed. A block's threads are
  * fibers: each runs until it meets a barrier or a function of the whole warp, then the seed picks who goes on. Threads
  * that never all meet (one returned early, some wait elsewhere) are reported. Loads and stores (access.cpp). The .cu

@@ -1,6 +1,7 @@
 #include "work.h"
 
 #include "memory.h"
+#include "progress.h"
 #include "races.h"
 #include "random.h"
 #include "report.h"
@@ -33,7 +34,7 @@ struct queue_state {
 };
 
 queue_state &queue() {
-    static queue_state state;
+    static queue_state &state = *new queue_state; /* never destroyed: progress.h */
     return state;
 }
 
@@ -153,7 +154,7 @@ void clock_join(vector_clock &clock, const vector_clock &other) {
 }
 
 std::recursive_mutex &simulator_lock() {
-    static std::recursive_mutex lock;
+    static std::recursive_mutex &lock = *new std::recursive_mutex;
     return lock;
 }
 
@@ -186,6 +187,7 @@ work_handle work_add(int chain, const std::string &name, std::function<bool()> a
     w->clock[(size_t)chain] = w->position;
     q.pending++;
     q.unfinished.push_back(w);
+    progress_start();
     if (w->waits == 0)
         q.ready.push_back(w);
     return w;
@@ -248,6 +250,10 @@ void work_forget() {
     running_work = nullptr;
     q.host = q.positions;
     settle();
+}
+
+bool work_progress() {
+    return queue().pending != 0 && run_one(false);
 }
 
 uint32_t serials_take(work &w, uint32_t count) {

@@ -7,6 +7,7 @@
 #ifndef SIMCUDA_WORK_H
 #define SIMCUDA_WORK_H
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -39,9 +40,11 @@ inline bool ordered_before(const work &earlier, const work &later) {
 
 /* One lock for the whole simulator: every CUDA call holds it. */
 std::recursive_mutex &simulator_lock();
+extern std::atomic<uint64_t> calls_made;
 struct hold {
     std::lock_guard<std::recursive_mutex> guard;
     hold() : guard(simulator_lock()) {
+        calls_made++;
     }
 };
 
@@ -59,6 +62,7 @@ void work_finish(const work_handle &target);
 void work_finish_all();
 bool work_is_done(const work_handle &target); /* and if so, later work of the host is ordered behind it */
 void work_poll();                             /* lets a little work run, as time passes on a real device */
+bool work_progress();                         /* lets one work go on; false: none can */
 void work_forget();                           /* drops what is queued */
 
 /* The work that runs now on this host thread, or nullptr. */
