@@ -222,10 +222,9 @@ static void queue_kernel(const launch *l, cudaStream_t on, const char *doing, er
 static void cuda_launch(device *d, int stream, const launch *l) {
     cuda_device *c = cuda_of(d);
     const cudaStream_t on = cuda_stream(d, stream);
-    char doing[64];
+    const char *doing = operation_signature_of(l->kind)->name;
     if (c->failure.code != 0)
         return;
-    snprintf(doing, sizeof doing, "operation %s", operation_signature_of(l->kind)->name);
     if (l->kind == OPERATION_COPY_IN)
         cuda_good(copy_in(l, on), doing, &c->failure);
     else if (l->kind == OPERATION_COPY_OUT)
