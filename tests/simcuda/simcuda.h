@@ -78,7 +78,7 @@ uint64_t simcuda_random(void); /* from the run's seed */
 
 /* For tests. */
 
-/* Starts again as if the process were new with this seed: forgets queued work, the last error, captures and counters.
+/* Starts again as if the process were new with this seed: forgets queued work, the last error and captures.
  * Memory, streams and events stay. */
 void simcuda_seed(uint64_t seed);
 
