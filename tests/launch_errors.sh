@@ -112,7 +112,7 @@ done
 override model.kv_heads 3 2 'does not divide heads 4; 2 and 4 would do'
 override train.sequence 33 2 "longer than the model's context, 32"
 override train.global_batch 1200000 2 'takes N passes a step, of about N operations each; a step may have 2097152 in all; a larger micro_batch or more ranks make fewer passes'
-override precision.compute bf16 2 'not built yet; built is fp32'
+override precision.compute fp8 2 'not built yet; built is fp32 | tf32 | bf16 | fp16'
 refused 2 'argument output.folder=other: [output] folder: given twice; first in argument output.folder=out' \
     output.folder=other
 
