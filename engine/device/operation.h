@@ -194,7 +194,7 @@ typedef struct operand {
 /* One operation, ready to execute. */
 typedef struct launch {
     operation_kind kind;
-    attributes attributes;
+    struct attributes attributes; /* spelled out for C++ */
     operand in[OPERATION_INPUTS], out[OPERATION_OUTPUTS];
     uint32_t accumulate; /* bit o set: add to out[o] */
     /* As many bytes as the device asked for; aligned to 256; contents undefined. copy_in, copy_out: host memory. */
