@@ -12,9 +12,11 @@
 enum {
     WIDTH = 1240,
     MARGIN = 40,
-    NUMA_Y = 130,
-    LEVEL = 92,       /* between a switch and what is above it */
-    BOX_HEIGHT = 44,  /* of NUMA nodes and GPUs */
+    NUMA_Y = 130,    /* more where links between distant NUMA nodes pass above */
+    RISE = 22,       /* of such a link, for each node that it passes */
+    LEVEL = 92,      /* between a switch and what is above it */
+    BOX_HEIGHT = 44, /* of NUMA nodes and GPUs */
+    PORT_LENGTH = 44,
     RING_CELL = 194,  /* wide */
     RING_ROW = 214,   /* high */
     RINGS_IN_ROW = 6, /* (WIDTH - 2 * MARGIN) / RING_CELL, nearly */
@@ -25,10 +27,10 @@ typedef struct picture {
     const topology *t;
     const ring_set *set;
     FILE *out;
-    double *x, *y; /* of the middle of each node */
-    double box;    /* width of a GPU or card */
-    double row_y;  /* of GPUs and cards */
-    double widest; /* GB/s of the widest link drawn */
+    double *x, *y;        /* of the middle of each node */
+    double box;           /* width of a GPU or card */
+    double numa_y, row_y; /* of NUMA nodes; of GPUs and cards */
+    double widest;        /* GB/s of the widest link drawn */
 } picture;
 
 /* ---- text and colours ---- */
@@ -146,13 +148,15 @@ static void place_nodes(picture *p) {
     }
     const double slot = (double)(WIDTH - 2 * MARGIN) / (leaves > 0 ? leaves : 1);
     p->box = slot * 0.82 < 110 ? slot * 0.82 : 110;
-    p->row_y = NUMA_Y + deepest * LEVEL;
-    for (int n = 0; n < topology_count(t, TOPOLOGY_NUMA); n++)
+    const int numa = topology_count(t, TOPOLOGY_NUMA);
+    p->numa_y = NUMA_Y + (numa > 2 ? RISE * (numa - 2) : 0);
+    p->row_y = p->numa_y + deepest * LEVEL;
+    for (int n = 0; n < numa; n++)
         place_below(p, n, slot, &used);
     for (int n = 0; n < t->node_count; n++)
-        p->y[n] = t->nodes[n].kind == TOPOLOGY_NUMA ? NUMA_Y
+        p->y[n] = t->nodes[n].kind == TOPOLOGY_NUMA ? p->numa_y
                   : in_row(&t->nodes[n])            ? p->row_y
-                                                    : NUMA_Y + depth_of(t, n) * LEVEL;
+                                                    : p->numa_y + depth_of(t, n) * LEVEL;
 }
 
 /* An NVSwitch lies under its GPUs, as wide as they are. */
@@ -204,18 +208,28 @@ static void draw_tree_links(const picture *p) {
     }
 }
 
+/* How far above its ends the middle of a link between NUMA nodes is. */
+static double rise_of(const topology_link *link) {
+    return RISE * (link->to - link->from - 1);
+}
+
 static void draw_socket_links(const picture *p) {
     char shape[SHAPE];
     for (int l = 0; l < p->t->link_count; l += 2) {
         const topology_link *link = &p->t->links[l];
+        const double x1 = p->x[link->from], x2 = p->x[link->to], y = p->numa_y;
         if (link->kind != TOPOLOGY_SOCKET)
             continue;
-        const double x1 = p->x[link->from], x2 = p->x[link->to];
-        const double rise = link->to == link->from + 1 ? 0 : 12 + 14 * (link->to - link->from);
-        snprintf(shape, sizeof shape, "<path d=\"M%.1f %d Q%.1f %.1f %.1f %d\"", x1, NUMA_Y, (x1 + x2) / 2,
-                 NUMA_Y - 2 * rise - (rise > 0 ? 20 : 0), x2, NUMA_Y);
+        snprintf(shape, sizeof shape, "<path d=\"M%.1f %.1f Q%.1f %.1f %.1f %.1f\"", x1, y, (x1 + x2) / 2,
+                 y - 2 * rise_of(link) - (rise_of(link) > 0 ? BOX_HEIGHT : 0), x2, y);
         draw_link(p, l, shape);
-        bandwidth_label(p, (x1 + x2) / 2, NUMA_Y - rise - (rise > 0 ? 6 : -4), link->bandwidth);
+    }
+    for (int l = 0; l < p->t->link_count; l += 2) {
+        const topology_link *link = &p->t->links[l];
+        if (link->kind == TOPOLOGY_SOCKET)
+            bandwidth_label(p, (p->x[link->from] + p->x[link->to]) / 2,
+                            p->numa_y + 4 - rise_of(link) - (rise_of(link) > 0 ? BOX_HEIGHT / 2.0 : 0),
+                            link->bandwidth);
     }
 }
 
@@ -249,6 +263,18 @@ static void draw_nvlinks(const picture *p) {
             line(p, l, x1, y1, x2, y2);
             bandwidth_label(p, (x1 + x2) / 2, (y1 + y2) / 2 + 4, link->bandwidth);
         }
+    }
+}
+
+/* The ways to other nodes: downwards from each card. */
+static void draw_ports(const picture *p) {
+    for (int l = 0; l < p->t->link_count; l += 2) {
+        const topology_link *link = &p->t->links[l];
+        if (link->kind != TOPOLOGY_PORT)
+            continue;
+        const double x = p->x[link->from], y = p->row_y + PORT_LENGTH;
+        line(p, l, x, p->row_y, x, y);
+        bandwidth_label(p, x, y + 12, link->bandwidth);
     }
 }
 
@@ -298,7 +324,7 @@ static void draw_node(const picture *p, int node) {
         break;
     case TOPOLOGY_CARD:
         box(p, x, y, p->box * 0.9, BOX_HEIGHT * 0.8, "card");
-        label(p, x, y + 4, "small light", n->name[0] != '\0' ? n->name : "card");
+        label(p, x, y + 4, p->box > 48 ? "small light" : "tiny light", n->name[0] != '\0' ? n->name : "card");
         break;
     case TOPOLOGY_NETWORK:
         break;
@@ -329,8 +355,9 @@ static void draw_arrow(const picture *p, const circle *c, int from, int to, int 
     const double x1 = c->x + c->radius * cos(a), y1 = c->y + c->radius * sin(a);
     const double x2 = c->x + c->radius * cos(b), y2 = c->y + c->radius * sin(b);
     const double length = hypot(x2 - x1, y2 - y1), ux = (x2 - x1) / length, uy = (y2 - y1) / length;
-    const double bend = 0.12 * length, mx = (x1 + x2) / 2 - uy * bend, my = (y1 + y2) / 2 + ux * bend;
-    const double start = c->dot + 1, end = c->dot + 3;
+    const double bend = length > 4 * c->dot ? 0.12 * length : 0, mx = (x1 + x2) / 2 - uy * bend,
+                 my = (y1 + y2) / 2 + ux * bend;
+    const double start = c->dot + 0.5, end = c->dot + 2;
     fprintf(p->out,
             "<path d=\"M%.1f %.1f Q%.1f %.1f %.1f %.1f\" fill=\"none\" stroke=\"%s\" stroke-width=\"%.1f\" "
             "marker-end=\"url(#arrow%d)\"/>\n",
@@ -353,8 +380,8 @@ static void draw_dots(const picture *p, const ring *r, const circle *c) {
 
 static void draw_ring(const picture *p, int index, double x, double y) {
     const ring *r = &p->set->rings[index];
-    const circle c = {.x = x, .y = y, .radius = p->set->gpus > 10 ? 70 : 62, .dot = p->set->gpus > 10 ? 9 : 11};
-    const double width = 1.4 + 2.6 * r->bandwidth / p->set->rings[0].bandwidth;
+    const circle c = {.x = x, .y = y, .radius = p->set->gpus > 10 ? 72 : 62, .dot = p->set->gpus > 10 ? 8.5 : 11};
+    const double width = (p->set->gpus > 10 ? 0.6 : 1) * (1.4 + 2.6 * r->bandwidth / p->set->rings[0].bandwidth);
     const int steps = r->card >= 0 ? p->set->gpus - 1 : p->set->gpus;
     char text[192], number[TOPOLOGY_NUMBER];
     for (int i = 0; i < steps; i++)
@@ -426,7 +453,7 @@ static void write_start(const picture *p, double height) {
             ".heading { font-size: 15px; font-weight: bold; text-anchor: start }\n"
             ".start { text-anchor: start }\n"
             ".name { font-weight: bold; font-size: 13px }\n"
-            ".small { font-size: 10px } .bold { font-weight: bold } .light { fill: #ffffff }\n"
+            ".small { font-size: 10px } .tiny { font-size: 8px } .bold { font-weight: bold } .light { fill: #ffffff }\n"
             ".bandwidth { font-size: 11px; paint-order: stroke; stroke: #ffffff; stroke-width: 4px }\n"
             ".numa { fill: #3a4a5c } .switch { fill: #7a6a52 } .gpu { fill: #2e7d4f } .card { fill: #2563a8 }\n"
             ".nvswitch { fill: #1f5c3a }\n"
@@ -434,7 +461,7 @@ static void write_start(const picture *p, double height) {
             WIDTH, height, WIDTH, height);
     for (int c = 0; c < RING_COLOURS; c++)
         fprintf(p->out,
-                "<marker id=\"arrow%d\" viewBox=\"0 0 8 8\" refX=\"6\" refY=\"4\" markerWidth=\"9\" markerHeight=\"9\" "
+                "<marker id=\"arrow%d\" viewBox=\"0 0 8 8\" refX=\"6\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" "
                 "markerUnits=\"userSpaceOnUse\" orient=\"auto\"><path d=\"M0 0 L8 4 L0 8 z\" fill=\"%s\"/></marker>\n",
                 c, ring_colours[c]);
     fputs("</defs>\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n", p->out);
@@ -472,6 +499,8 @@ void topology_write_svg(const topology *t, const ring_set *set, const char *titl
     draw_socket_links(&p);
     draw_tree_links(&p);
     draw_nvlinks(&p);
+    if (nodes > 1)
+        draw_ports(&p);
     for (int n = 0; n < t->node_count; n++)
         draw_node(&p, n);
     draw_legend(&p, bottom);
