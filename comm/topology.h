@@ -79,9 +79,9 @@ typedef struct topology {
     int unknown_targets; /* NVLinks of the source that lead to devices which it does not list; left out */
 } topology;
 
-/* Reads `path`; NULL: this machine, now. Errors (EXIT_USAGE) name the file and, where it has one, the line: a file that
- * cannot be read, is not XML, has another root element, was written by hwloc 1, or contradicts itself.
- * topology_free releases what a success holds. */
+/* Reads `path`; NULL: this machine, now. Errors name the file and, where it has one, the line (EXIT_USAGE: a file that
+ * cannot be read, is not XML, has another root element, was written by hwloc 1, or contradicts itself; EXIT_LAUNCH:
+ * hwloc cannot look at this machine). topology_free releases what a success holds. */
 bool topology_read(const char *path, topology *t, error *e);
 void topology_free(topology *t);
 

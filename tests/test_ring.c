@@ -351,6 +351,42 @@ static void test_random(void **state) {
         }
 }
 
+/* Two GPUs below one root complex: Intel's takes 6/5 of the links for what passes from GPU to GPU. */
+static void test_slow_relay(void **state) {
+    (void)state;
+    for (int slow = 0; slow <= 1; slow++) {
+        found_machine m = {.between_sockets = 10};
+        const int numa = add(&m, TOPOLOGY_NUMA, -1, 0);
+        m.devices[numa].node.relays_slowly = slow;
+        add(&m, TOPOLOGY_GPU, numa, 12);
+        add(&m, TOPOLOGY_GPU, numa, 12);
+        topology t = finish(&m);
+        ring_set set = find(&t, 1);
+        assert_true(fabs(set.total - (slow ? 10 : 12)) <= NEAR * set.total);
+        ring_free(&set);
+        topology_free(&t);
+    }
+}
+
+/* Rings are told from the lowest device number on, whatever its address. */
+static void test_beginning(void **state) {
+    (void)state;
+    static const int numbers[] = {5, 2, 9};
+    found_machine m = {.between_sockets = 10};
+    const int numa = add(&m, TOPOLOGY_NUMA, -1, 0);
+    for (int g = 0; g < 3; g++) {
+        const int gpu = add(&m, TOPOLOGY_GPU, numa, 12);
+        m.devices[gpu].node.number = numbers[g];
+    }
+    topology t = finish(&m);
+    ring_set set = find(&t, 1);
+    assert_true(set.count > 0);
+    for (int r = 0; r < set.count; r++)
+        assert_int_equal(t.nodes[set.rings[r].order[0]].number, 2);
+    ring_free(&set);
+    topology_free(&t);
+}
+
 /* The same devices listed in another order. */
 static found_machine shuffled(const found_machine *m, dice *d) {
     found_machine other = {.between_sockets = m->between_sockets};
@@ -485,10 +521,11 @@ static void test_mistakes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_machines), cmocka_unit_test(test_sources),
-        cmocka_unit_test(test_cards),    cmocka_unit_test(test_routes),
-        cmocka_unit_test(test_random),   cmocka_unit_test(test_order_of_devices),
-        TEST_IN_FOLDER(test_graph_file), cmocka_unit_test(test_nothing_to_exchange),
+        cmocka_unit_test(test_machines),   cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_cards),      cmocka_unit_test(test_routes),
+        cmocka_unit_test(test_random),     cmocka_unit_test(test_order_of_devices),
+        cmocka_unit_test(test_slow_relay), cmocka_unit_test(test_beginning),
+        TEST_IN_FOLDER(test_graph_file),   cmocka_unit_test(test_nothing_to_exchange),
         cmocka_unit_test(test_mistakes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
