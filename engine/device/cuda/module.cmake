@@ -28,6 +28,20 @@ if(FSDP_CUDA STREQUAL "off" OR FSDP_CUDA_MISSING)
   return()
 endif()
 
+# Before the target is made, which takes over what these variables say.
+if(NOT FSDP_CUDA STREQUAL "simulated")
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100) # newer ones translate the last
+  endif()
+  if(NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_C_COMPILER_LAUNCHER})
+  endif()
+  set(CMAKE_CUDA_STANDARD 17)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+endif()
+
 file(GLOB FSDP_CUDA_HOST CONFIGURE_DEPENDS engine/device/cuda/*.c comm/nccl*.c)
 file(GLOB FSDP_CUDA_KERNELS CONFIGURE_DEPENDS engine/device/cuda/kernels/*.cu)
 add_library(fsdp_cuda MODULE ${FSDP_CUDA_HOST} engine/checked.c engine/error.c engine/device/operation.c)
@@ -41,17 +55,6 @@ if(FSDP_CUDA STREQUAL "simulated")
   simcuda_kernels(fsdp_cuda ${FSDP_CUDA_KERNELS})
   return()
 endif()
-
-if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100) # newer ones translate the last
-endif()
-if(NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER)
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_C_COMPILER_LAUNCHER})
-endif()
-set(CMAKE_CUDA_STANDARD 17)
-set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-enable_language(CUDA)
-find_package(CUDAToolkit REQUIRED)
 
 target_sources(fsdp_cuda PRIVATE ${FSDP_CUDA_KERNELS})
 target_include_directories(fsdp_cuda PRIVATE engine/device/cuda/ptx)
