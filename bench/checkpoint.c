@@ -87,7 +87,7 @@ static void *work(void *argument) {
     member *m = argument;
     error e = {0};
     const checkpoint_state state = {m->list, m->layout, m, read_state, write_state};
-    checkpoint_facts facts = {m->round, m->round, m->world.rank == 0 ? json_object() : NULL};
+    checkpoint_facts facts = {m->round, m->round, m->world.rank == 0 ? json_object() : NULL, 0};
     if (m->job == SAVE)
         checkpoint_write(&state, &m->world, m->folder, &facts, &e);
     else if (m->job == LOAD)

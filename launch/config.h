@@ -89,7 +89,8 @@ typedef struct config_device {
 typedef struct config_output {
     char *folder;
     int64_t log_every, checkpoint_every, keep;
-    int checkpoint_failure; /* config_checkpoint_failure */
+    int checkpoint_background; /* config_switch */
+    int checkpoint_failure;    /* config_checkpoint_failure */
     char *resume;
     ini_words accept;
     int model_dtype;       /* config_model_dtype */

@@ -8,6 +8,7 @@
 #include "launch/save.h"
 #include "launch/signals.h"
 #include "launch/train.h"
+#include "launch/training_state.h"
 #include "launch/weights.h"
 #include "models/huggingface.h"
 
@@ -158,13 +159,23 @@ static bool check_device_memory(const session *s, const device_capacity *own, er
         (double)needed / 1e6, (double)own->available / 1e6, (double)own->total / 1e6);
 }
 
+/* Ranks on this machine that write checkpoints. */
+static int writers_here(const session *s) {
+    int writers = 0;
+    for (int rank = 0; rank < s->plan->layout->group_size; rank++)
+        writers += s->world.node_of[rank] == s->world.node;
+    return writers;
+}
+
 /* Asked of every rank before anything large is allocated. */
 static bool check_memory(const session *s, error *e) {
     const device_capacity own = s->device->functions->capacity(s->device);
-    if (own.total > 0)
-        return check_device_memory(s, &own, e);
+    if (own.total > 0 && !check_device_memory(s, &own, e))
+        return false;
     const int64_t available = machine_available_memory();
-    const int64_t needed = must_multiply(s->plan->arena_bytes + PROGRAM_BYTES, s->world.local_size);
+    const int64_t arena = own.total > 0 ? 0 : s->plan->arena_bytes;
+    const int64_t needed = must_multiply(arena + PROGRAM_BYTES, s->world.local_size) +
+                           must_multiply(s->plan->copy_bytes, writers_here(s));
     if (available < 0 || needed <= available)
         return true;
     return error_set_own(e, EXIT_USAGE,
@@ -201,7 +212,7 @@ static bool fill_weights(session *s, error *e) {
     char *warning = NULL;
     weights_prepare(s->plan, of, r, s->config->train.sequence);
     if (s->resume.manifest != NULL)
-        save_restore(s->plan, r, s->resume.manifest, s->resume.path, e);
+        training_state_restore(s->plan, r, s->resume.manifest, s->resume.path, e);
     else if (s->config->model.from == NULL)
         weights_initialise(s->plan, of, r, (uint64_t)s->config->train.seed);
     else
@@ -219,6 +230,7 @@ static json_t *start_fields(const session *s) {
     json_object_set_new(fields, "device", json_string(s->device->functions->describe(s->device)));
     json_object_set_new(fields, "parameters", json_integer(s->plan->model->list.elements));
     json_object_set_new(fields, "planned_memory", json_integer(s->plan->arena_bytes));
+    json_object_set_new(fields, "planned_copy", json_integer(s->plan->copy_bytes));
     return fields;
 }
 
@@ -313,6 +325,8 @@ static int run_training(session *s, error *e) {
         return e->code;
     }
     if (start_runs(s, e))
+        save_open(&s->trainer, e);
+    if (world_agree(&s->world, e))
         train(&s->trainer, &end, e);
     end_metrics(s, &end, e);
     output_lock_release(s->lock); /* before printing, which may hang where a launcher reads no more */
@@ -385,6 +399,7 @@ static bool answer(const command_line *line) {
 }
 
 static void release(session *s) {
+    save_close(&s->trainer);
     if (s->trainer.metrics != NULL)
         metrics_close(s->trainer.metrics);
     run_destroy(s->trainer.train);

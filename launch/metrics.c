@@ -148,10 +148,11 @@ bool metrics_validation(metrics *m, int64_t step, double loss, error *e) {
     return write_event(m, event, e);
 }
 
-bool metrics_checkpoint(metrics *m, int64_t step, double seconds, error *e) {
+bool metrics_checkpoint(metrics *m, int64_t step, double seconds, double stall, error *e) {
     json_t *event = new_event("checkpoint");
     add_integer(event, "step", step);
     add_number(event, "seconds", seconds);
+    add_number(event, "stall", stall);
     return write_event(m, event, e);
 }
 

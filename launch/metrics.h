@@ -5,7 +5,8 @@
  *   {"event":"step", ...}        a step, numbered from 1
  *   {"event":"validation", ...}  a validation loss
  *   {"event":"resume", ...}      where this start goes on, after its start event
- *   {"event":"checkpoint", ...}  one was written: step, and the seconds that training stood still
+ *   {"event":"checkpoint", ...}  one is complete: its step, the seconds that it took, and stall, those of them in which
+ *                               training stood still
  *   {"event":"end", ...}         how it ended
  *
  * Lines of steps that a resumed run does again are moved to folder/metrics.superseded.jsonl. */
@@ -55,7 +56,7 @@ bool metrics_start(metrics *m, json_t *fields, error *e);
 bool metrics_step(metrics *m, const step_report *report, error *e);
 bool metrics_validation(metrics *m, int64_t step, double loss, error *e);
 
-bool metrics_checkpoint(metrics *m, int64_t step, double seconds, error *e);
+bool metrics_checkpoint(metrics *m, int64_t step, double seconds, double stall, error *e);
 
 /* `fields`: an object with step, from, ranks (of the saver) and changes; its reference is taken. */
 bool metrics_resume(metrics *m, json_t *fields, error *e);

@@ -8,6 +8,7 @@
 #include "engine/verify.h"
 #include "engine/waits.h"
 #include "optim/adamw.h"
+#include "shard/checkpoint.h"
 #include "shard/schedule.h"
 
 #include <stdlib.h>
@@ -208,6 +209,10 @@ bool plan_create(const config *c, const model_shape *shape, const world *w, devi
     p->model = model_create(shape, c->shard.unit);
     p->precision = precision_of(c);
     p->layout = flat_layout_create(&p->model->list, group, w->rank % group);
+    if (wishes.train && c->output.checkpoint_every > 0 && c->output.checkpoint_background == CONFIG_YES)
+        p->copy_bytes = checkpoint_copy_bytes(&p->model->list, p->layout);
+    if (d->functions->capacity(d).total == 0) /* the arena is in the host's memory, too */
+        budget = maximum(0, budget - p->copy_bytes);
     p->passes = c->train.global_batch / (c->train.micro_batch * w->size);
     program *forward = model_forward(p->model, c->train.micro_batch, c->train.sequence, HEAD_LOSS, &p->precision);
     const ingredients of = {.plan = p,

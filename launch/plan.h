@@ -21,6 +21,8 @@ typedef struct plan {
     step *train;           /* NULL when only validating */
     step *validation;      /* NULL when the run does not validate */
     int64_t arena_bytes;   /* the larger of the two programs, and the collectives' workspace behind it */
+    int64_t copy_bytes;    /* of host memory beside it, on each rank of the first shard group: for the copy of the state
+                              that is written to checkpoints; 0: they are not written in the background */
 } plan;
 
 typedef struct plan_wishes {

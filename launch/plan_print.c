@@ -60,6 +60,9 @@ static void print_memory(const plan *p, FILE *to) {
     if (x->shortened_holds > 0)
         fprintf(to, "             to save bytes, %d tensors being reduced are held for less than is best for speed\n",
                 x->shortened_holds);
+    if (p->copy_bytes > 0)
+        fprintf(to, "             %-20s %12.3f MB  of host memory beside it, for checkpoints in the background\n",
+                "copy", megabytes(p->copy_bytes));
     print_peak(x, &m, to);
 }
 

@@ -1,9 +1,10 @@
 #include "launch/save.h"
 
 #include "engine/checked.h"
+#include "launch/background.h"
 #include "launch/resume.h"
+#include "launch/training_state.h"
 #include "launch/weights.h"
-#include "shard/checkpoint_folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,92 +18,163 @@ bool save_model(trainer *t, error *e) {
     return good;
 }
 
-/* ---- the state, in the arena ---- */
+/* ---- what a run holds for its checkpoints ---- */
 
-typedef struct arena_state {
-    const step *of;
-    run *run;
-} arena_state;
+struct checkpoints {
+    char *folder;
+    background *thread; /* NULL: checkpoints are not written in the background */
+    void *copy;         /* NULL on ranks that write nothing */
+    training_state state;
+    checkpoint_writing *writing; /* NULL: none is on its way */
+    int64_t step;                /* its step */
+    double began, stall;         /* when, and seconds since then that training stood still */
+};
 
-static tensor_id tensor_of(const arena_state *s, int32_t unit, state_part part) {
-    const tensor_id *const tensors[STATE_PARTS] = {s->of->master, s->of->first_moment, s->of->second_moment};
-    return tensors[part][unit];
+/* Touched before training, so that the first checkpoint does not wait for the system to find the memory. */
+static bool allocate_copy(const trainer *t, checkpoints *c, error *e) {
+    const size_t bytes = (size_t)t->plan->copy_bytes;
+    if (t->world->rank >= t->plan->layout->group_size)
+        return true;
+    c->copy = malloc(bytes);
+    if (c->copy == NULL)
+        return error_set_own(e, EXIT_USAGE,
+                             "no %.1f MB of memory for the copy of the state that is written to checkpoints; set "
+                             "[output] checkpoint_background = no",
+                             (double)bytes / 1e6);
+    memset(c->copy, 0xff, bytes); /* zeros would be had without touching */
+    return true;
 }
 
-static void read_arena(void *context, int32_t unit, state_part part, int64_t at, int64_t count, float *values) {
-    const arena_state *s = context;
-    const int64_t size = dtype_bytes(DTYPE_F32);
-    run_read(s->run, tensor_of(s, unit, part), at * size, values, count * size);
+bool save_open(trainer *t, error *e) {
+    checkpoints *c = t->checkpoints = memory_allocate(1, sizeof *c);
+    c->folder = resume_folder(t->config);
+    c->state = (training_state){t->plan->train, t->train};
+    return t->plan->copy_bytes == 0 || (allocate_copy(t, c, e) && background_open(&c->thread, e));
 }
 
-static void write_arena(void *context, int32_t unit, state_part part, int64_t at, int64_t count, const float *values) {
-    const arena_state *s = context;
-    const int64_t size = dtype_bytes(DTYPE_F32);
-    run_write(s->run, tensor_of(s, unit, part), at * size, values, count * size);
+void save_close(trainer *t) {
+    checkpoints *c = t->checkpoints;
+    if (c == NULL)
+        return;
+    background_close(c->thread);
+    free(c->copy);
+    free(c->folder);
+    free(c);
+    t->checkpoints = NULL;
 }
 
-static checkpoint_state state_of(const plan *p, arena_state *s) {
-    return (checkpoint_state){&p->model->list, p->layout, s, read_arena, write_arena};
-}
-
-bool save_restore(const plan *p, run *r, const checkpoint_manifest *m, const char *path, error *e) {
-    arena_state arena = {p->train, r};
-    const checkpoint_state state = state_of(p, &arena);
-    const double updates = (double)m->updates;
-    run_write(r, p->train->update_count, 0, &updates, sizeof updates);
-    return checkpoint_load(&state, m, path, e);
-}
-
-/* ---- checkpoints ---- */
-
-static bool write_checkpoint(trainer *t, const char *folder, const position *at, error *e) {
-    arena_state arena = {t->plan->train, t->train};
-    const checkpoint_state state = state_of(t->plan, &arena);
-    double updates;
-    run_read(t->train, t->plan->train->update_count, 0, &updates, sizeof updates);
-    checkpoint_facts facts = {.step = at->step, .updates = (int64_t)updates};
-    if (t->world->rank == 0)
-        facts.training = training_record(t->config, &t->plan->model->shape, t->data, t->world->size, *at);
-    const bool good = checkpoint_write(&state, t->world, folder, &facts, e);
-    json_decref(facts.training);
-    return good;
-}
+/* ---- the end of one ---- */
 
 static void warn(const trainer *t, const error *e) {
-    if (t->world->rank == 0)
+    if (t->world->rank == 0 && e->code != 0)
         fprintf(stderr, "fsdp_train: warning: %s\n", e->message);
 }
 
-/* The new checkpoint stands, so that an older one that cannot be removed is no failure of it. */
-static void remove_older(const trainer *t, const char *folder) {
-    error left = {0};
-    if (t->world->rank == 0 && !checkpoint_prune(folder, t->config->output.keep, &left))
-        warn(t, &left);
-}
-
-static bool fail(trainer *t, const position *at, const error *why, error *e) {
-    if (t->config->output.checkpoint_failure == CONFIG_FAILURE_STOP)
-        return error_set(e, why->code, "no checkpoint of step %lld: %s", (long long)at->step, why->message);
+static bool fail(trainer *t, int64_t step, const error *why, error *e) {
     error told = {0};
-    error_set(&told, why->code, "no checkpoint of step %lld: %.1800s", (long long)at->step, why->message);
+    error_set(&told, why->code, "no checkpoint of step %lld: %.1800s", (long long)step, why->message);
+    if (t->config->output.checkpoint_failure == CONFIG_FAILURE_STOP)
+        return error_set(e, told.code, "%s", told.message);
     warn(t, &told);
     t->unsaved = true;
     return true;
 }
 
-bool save_checkpoint(trainer *t, const position *at, error *e) {
-    if (at->step == t->saved)
+static bool end(trainer *t, const error *why, error *e) {
+    checkpoints *c = t->checkpoints;
+    const double now = seconds_now();
+    error left;
+    checkpoint_end(c->writing, &left);
+    c->writing = NULL;
+    if (why->code != 0)
+        return fail(t, c->step, why, e);
+    warn(t, &left); /* the new one stands, so that an older one that cannot be removed is no failure of it */
+    t->saved = c->step;
+    t->unsaved = false;
+    return t->world->rank > 0 || metrics_checkpoint(t->metrics, c->step, now - c->began, c->stall, e);
+}
+
+/* ---- its parts ---- */
+
+static void work(void *writing) {
+    checkpoint_work(writing);
+}
+
+static void begin(trainer *t, const position *at, bool in_background) {
+    checkpoints *c = t->checkpoints;
+    const checkpoint_state state = training_state_of(t->plan, &c->state);
+    checkpoint_facts facts = {
+        .step = at->step, .updates = training_state_updates(t->plan, t->train), .keep = t->config->output.keep};
+    c->step = at->step;
+    c->began = seconds_now();
+    if (t->world->rank == 0)
+        facts.training = training_record(t->config, &t->plan->model->shape, t->data, t->world->size, *at);
+    c->writing = checkpoint_begin(&state, t->world, c->folder, &facts, in_background ? c->copy : NULL);
+    json_decref(facts.training);
+    if (in_background)
+        background_start(c->thread, work, c->writing);
+    c->stall = seconds_now() - c->began;
+}
+
+/* All in the foreground. */
+static bool write_now(trainer *t, const position *at, error *e) {
+    checkpoints *c = t->checkpoints;
+    error why = {0};
+    begin(t, at, false);
+    do
+        checkpoint_work(c->writing);
+    while (checkpoint_meet(c->writing, &why));
+    c->stall = seconds_now() - c->began;
+    return end(t, &why, e);
+}
+
+bool save_idle(const trainer *t) {
+    return t->checkpoints->writing == NULL || background_idle(t->checkpoints->thread);
+}
+
+bool save_advance(trainer *t, error *e) {
+    checkpoints *c = t->checkpoints;
+    error why = {0};
+    if (c->writing == NULL)
         return true;
     const double start = seconds_now();
-    error why = {0};
-    char *folder = resume_folder(t->config);
-    const bool good = write_checkpoint(t, folder, at, &why);
-    if (good)
-        remove_older(t, folder);
-    free(folder);
-    if (!good)
-        return fail(t, at, &why, e);
-    t->saved = at->step;
-    t->unsaved = false;
-    return t->world->rank > 0 || metrics_checkpoint(t->metrics, at->step, seconds_now() - start, e);
+    const bool more = checkpoint_meet(c->writing, &why);
+    if (more)
+        background_start(c->thread, work, c->writing);
+    c->stall += seconds_now() - start;
+    return more || end(t, &why, e);
+}
+
+bool save_finish(trainer *t, error *e) {
+    checkpoints *c = t->checkpoints;
+    bool good = true;
+    while (good && c->writing != NULL) {
+        const double start = seconds_now();
+        background_wait(c->thread);
+        c->stall += seconds_now() - start;
+        good = save_advance(t, e);
+    }
+    return good;
+}
+
+bool save_checkpoint(trainer *t, const position *at, bool wait, error *e) {
+    if (!save_finish(t, e))
+        return false;
+    if (at->step == t->saved)
+        return true;
+    if (wait || t->checkpoints->thread == NULL)
+        return write_now(t, at, e);
+    begin(t, at, true);
+    return true;
+}
+
+void save_abandon(trainer *t) {
+    checkpoints *c = t->checkpoints;
+    if (c->writing == NULL)
+        return;
+    error left;
+    checkpoint_abandon(c->writing);
+    background_wait(c->thread);
+    checkpoint_end(c->writing, &left);
+    c->writing = NULL;
 }

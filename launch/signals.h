@@ -1,5 +1,5 @@
-/* Signals that a run answers at the end of the step it is in: SIGINT and SIGTERM end it in order, SIGUSR1 writes the
- * model and goes on. A second SIGINT or SIGTERM ends the process at once. */
+/* Signals that a run answers at the end of the step it is in: SIGINT and SIGTERM end it in order, SIGUSR1 saves
+ * and goes on. A second SIGINT or SIGTERM ends the process at once. */
 #ifndef FSDP_LAUNCH_SIGNALS_H
 #define FSDP_LAUNCH_SIGNALS_H
 

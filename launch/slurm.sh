@@ -7,8 +7,8 @@
 #SBATCH --requeue
 #SBATCH --open-mode=append
 # An example of a job that outlives its time limit: five minutes before it Slurm sends SIGTERM to the ranks, which finish
-# the step, write a checkpoint and end; the job puts itself in the queue again and goes on from there. Set
-# [output] checkpoint_every in the config. Start: sbatch launch/slurm.sh my.ini [section.key=value ...]
+# the step, write a checkpoint and end; the job puts itself in the queue again and goes on from there. With
+# [output] checkpoint_every it also outlives a crash. Start: sbatch launch/slurm.sh my.ini [section.key=value ...]
 set -uo pipefail
 
 code=0

@@ -38,6 +38,7 @@ static step_shares add_shares(step_shares a, step_shares b) {
 typedef struct notice {
     int end_signal; /* the strongest wins */
     bool save;
+    bool idle; /* what was being saved in the background is done, on every rank */
     int64_t memory;
     double exposed;     /* the largest */
     step_shares shares; /* summed */
@@ -51,12 +52,14 @@ static int64_t memory_in_use(const device *d) {
 
 static notice exchange_notices(const trainer *t, step_shares shares) {
     world *w = t->world;
-    const notice mine = {signals_end(), signals_take_save(), memory_in_use(t->device), shares.exposed, shares};
-    notice *all = memory_allocate((size_t)w->size, sizeof *all), joint = {0};
+    const notice mine = {signals_end(), signals_take_save(), save_idle(t), memory_in_use(t->device),
+                         shares.exposed, shares};
+    notice *all = memory_allocate((size_t)w->size, sizeof *all), joint = {.idle = true};
     world_all_gather(w, &mine, sizeof mine, all);
     for (int rank = 0; rank < w->size; rank++) {
         joint.end_signal = (int)maximum(joint.end_signal, all[rank].end_signal);
         joint.save |= all[rank].save;
+        joint.idle &= all[rank].idle;
         joint.memory = maximum(joint.memory, all[rank].memory);
         joint.exposed = isnan(all[rank].exposed) ? NAN : fmax(joint.exposed, all[rank].exposed);
         joint.shares = add_shares(joint.shares, all[rank].shares);
@@ -258,7 +261,8 @@ static bool one_step(trainer *t, loop *l, int64_t step, notice *joint, error *e)
     if (t->world->rank == 0 && !report_step(t, l, &report, joint, e))
         return false;
     advance(t, &l->at);
-    return judge(t, step, result, &l->at.skipped, e);
+    /* Every rank judges alike, so that a checkpoint on its way can still be completed. */
+    return judge(t, step, result, &l->at.skipped, e) || (save_finish(t, e), false);
 }
 
 static bool time_to_validate(const trainer *t, int64_t step) {
@@ -281,7 +285,8 @@ static bool save_trace(trainer *t, const loop *l, int64_t done, bool stops, erro
 
 static bool time_to_save(const trainer *t, const train_end *end, bool asked) {
     const int64_t every = t->config->output.checkpoint_every;
-    return every > 0 && (end->step % every == 0 || asked || end->signal != 0 || end->step == t->config->train.steps);
+    const bool last = end->step == t->config->train.steps;
+    return asked || end->signal != 0 || (every > 0 && (end->step % every == 0 || last));
 }
 
 static bool train_steps(trainer *t, loop *l, train_end *end, error *e) {
@@ -293,12 +298,15 @@ static bool train_steps(trainer *t, loop *l, train_end *end, error *e) {
             return false;
         end->step = step + 1;
         end->signal = joint.end_signal;
-        if (time_to_save(t, end, joint.save) && !save_checkpoint(t, &l->at, e))
+        if (joint.idle && !save_advance(t, e))
+            return false;
+        const bool ends = end->signal != 0 || end->step == t->config->train.steps;
+        if (time_to_save(t, end, joint.save) && !save_checkpoint(t, &l->at, ends, e))
             return false;
         if (joint.save && end->signal == 0 && step + 1 < t->config->train.steps && !save_model(t, e))
             return false;
     }
-    return true;
+    return save_finish(t, e);
 }
 
 static void end_progress(const trainer *t, loop *l) {
@@ -325,5 +333,6 @@ bool train(trainer *t, train_end *end, error *e) {
     if (!good)
         run_fail(t->train, e);
     good = world_agree(t->world, e);
+    save_abandon(t);
     return good && save_model(t, e);
 }

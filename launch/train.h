@@ -7,6 +7,9 @@
 #include "launch/plan.h"
 #include "launch/training_record.h"
 
+/* Checkpoints that are made while training: launch/save.h. */
+typedef struct checkpoints checkpoints;
+
 /* All that training works with. Everything belongs to the caller. */
 typedef struct trainer {
     const config *config;
@@ -19,7 +22,8 @@ typedef struct trainer {
     position start;          /* where this start goes on; zeros: at the beginning */
     int64_t saved;           /* step of the last checkpoint; -1: none */
     bool unsaved;            /* a later one could not be written */
-    double started;          /* seconds on the monotonic clock, for the end event */
+    checkpoints *checkpoints;
+    double started; /* seconds on the monotonic clock, for the end event */
 } trainer;
 
 /* How training ended when it did not fail. */

@@ -22,12 +22,41 @@ typedef struct checkpoint_state {
 typedef struct checkpoint_facts {
     int64_t step, updates;
     json_t *training; /* as in the manifest; on rank 0, the others may have NULL */
+    int64_t keep;     /* the newest checkpoints that stay when this one is complete; 0: all */
 } checkpoint_facts;
 
-/* Writes FOLDER/step-NNNNNNNN, which must not exist. Collective; the ranks of the first shard group
- * write, with CHUNK_BYTES of memory. False on every rank, with the same error, when any rank failed: then no checkpoint
- * was added or removed, and the job can go on. */
+/* Writes FOLDER/step-NNNNNNNN, which must not exist. Collective; the ranks of the first shard group write, with
+ * CHUNK_BYTES of memory. False on every rank, with the same error, when any rank failed: then no checkpoint was added
+ * or removed, and the job can go on. */
 bool checkpoint_write(const checkpoint_state *s, world *w, const char *folder, const checkpoint_facts *facts, error *e);
+
+/* The same in parts, so that another thread can write while this one trains:
+ *
+ *     g = checkpoint_begin(&state, w, folder, &facts, copy);
+ *     do
+ *         checkpoint_work(g);             touches files only, no world: for any thread
+ *     while (checkpoint_meet(g, &e));     collective; waits for the other ranks' work
+ *     checkpoint_end(g, &left);
+ *
+ * copy: NULL, then the state is read while files are written; or checkpoint_copy_bytes of memory that belong to the
+ * checkpoint until checkpoint_end, into which checkpoint_begin copies what this rank writes. */
+typedef struct checkpoint_writing checkpoint_writing;
+
+/* Bytes of a copy, the same on every rank that writes; at least 1. */
+int64_t checkpoint_copy_bytes(const parameter_list *list, const flat_layout *layout);
+
+checkpoint_writing *checkpoint_begin(const checkpoint_state *s, world *w, const char *folder,
+                                     const checkpoint_facts *facts, void *copy);
+void checkpoint_work(checkpoint_writing *g);
+
+/* Whether there is more to do. False: the checkpoint is complete, or *e says why there is none. */
+bool checkpoint_meet(checkpoint_writing *g, error *e);
+
+/* Makes the work under way fail soon; from any thread. */
+void checkpoint_abandon(checkpoint_writing *g);
+
+/* *left: why older checkpoints could not be removed (rank 0), code 0 if they were. */
+void checkpoint_end(checkpoint_writing *g, error *left);
 
 /* Whether the folder at `path` holds the files that the manifest names, of their length, and nothing else. */
 bool checkpoint_check_files(const checkpoint_manifest *m, const char *path, error *e);

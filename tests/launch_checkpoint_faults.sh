@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Nothing that goes wrong while a checkpoint is written costs more than that checkpoint: every file operation of it fails
-# in turn, every one is killed in turn, ranks are killed at random moments, a file may not grow, the folder may not be
-# written; then the run goes on to the bits of an undisturbed one. And one run at a time has a folder. Argument: the
-# build folder.
+# in turn, a file may not grow, the folder may not be written; then the run goes on to the bits of an undisturbed one.
+# And one run at a time has a folder. Argument: the build folder.
 set -uo pipefail
 # shellcheck source=tests/support/launch.sh
 source "$(dirname "$0")/support/launch.sh"
@@ -110,55 +109,49 @@ touch out/checkpoints
 train 2 config.ini output.folder=out output.resume=no
 expect "a file in the way" said 'out/checkpoints: cannot open: Not a directory'
 
-# Killed at every operation, by turns rank 0 and 1, and at random moments, one rank or all; each goes on from the last
-resumed_step() {
-    grep -o '"event":"resume","step":[0-9]*' out/metrics.jsonl | tail -n 1 | grep -o '[0-9]*$' || echo 0
-}
-
-resumed() { # how often
-    grep -cs '"event":"resume"' out/metrics.jsonl
-}
-
-train 2 config.ini output.folder=long train.steps=3000 output.checkpoint_every=5
-rm -rf out
-before=0
-times=0
-check_loss() { # WHAT: since the last call the run may have got as far as going on
-    if [[ $(resumed) -gt $times ]]; then
-        expect "$1: at most one interval is lost" test $((before - $(resumed_step))) -le 5
-        expect "$1: no torn checkpoint has a name" test "$(grep -c 'passed over' stderr)" -eq 0
-    fi
-    before=$(last_step)
-    times=$(resumed)
-}
-run_long() {
-    train 2 config.ini output.folder=out train.steps=3000 output.checkpoint_every=5
-}
-for ((number = 1; number <= 18; number++)); do
-    FAULT_KILL=1 with_fault $((number % 2)) $number run_long
-    expect "operation $number is killed" test -s report
-    check_loss "killed at operation $number"
-done
-RANDOM=7
-for ((number = 1; number <= 8; number++)); do
-    mpirun -np 2 --oversubscribe --bind-to none "$build/fsdp_train" config.ini output.folder=out train.steps=3000 \
-        output.checkpoint_every=5 > stdout 2> stderr < /dev/null &
+# In the background: rank 0's thread sleeps at the fourth operation, in the file of the checkpoint of step 50
+slowly() { # a long run in the background, past step 60 while that is written; it is $job
+    rm -rf out report
+    FAULT_PATH=/checkpoints FAULT_NUMBER=4 FAULT_SLEEP=2 FAULT_REPORT=$PWD/report \
+        LD_PRELOAD=$build/libpreload_faults.so "$build/fsdp_train" config.ini output.folder=out \
+        train.steps=20000 output.checkpoint_every=50 output.keep=1000 > stdout 2> stderr &
     job=$!
-    sleep "0.$((RANDOM % 4 + 2))$((RANDOM % 10))"
-    read -ra ranks < "/proc/$job/task/$job/children"
-    if [[ $((number % 2)) -eq 0 && ${#ranks[@]} -eq 2 ]]; then
-        kill -KILL "${ranks[$((RANDOM % 2))]}"
-    else
-        kill -KILL "${ranks[@]}" 2> /dev/null
-    fi
-    wait $job 2> /dev/null
-    check_loss "killed at random, $number"
-done
-expect "the kills came before the end" test "$before" -gt 100 -a "$before" -lt 3000
-run_long
-expect "goes on to the end" test $? -eq 0
-check_loss "the last start"
-expect "to the bits of the undisturbed run" same_model long
+    until [[ $(last_step) -ge 60 ]] || ! kill -0 $job; do sleep 0.01; done
+    expect "training goes on while a checkpoint is written" test -e report -a ! -e out/checkpoints/step-00000050
+}
+is_complete() { # STEP
+    "$build/fsdp_export" "out/checkpoints/step-$(printf %08d "$1")" --verify
+}
+number_of() { # LINE: its place in metrics.jsonl
+    grep -n "\"event\":$1" out/metrics.jsonl | head -n 1 | cut -d : -f 1
+}
+slowly
+until grep -q '"event":"step","step":101,' out/metrics.jsonl || ! kill -0 $job; do sleep 0.02; done
+expect "a second checkpoint waits for the first" test "$(number_of '"checkpoint","step":50,')" -lt "$(number_of '"step","step":101,')"
+expect "which is of the step that it was begun at" is_complete 50
+expect "training stood still for a part of the time" awk -F '[:,}]' '/"event":"checkpoint","step":50,/ {
+    exit !($6 > 1.9 && $8 < $6 && $8 > 0) }' out/metrics.jsonl
+kill -KILL $job
+wait $job 2> /dev/null
+slowly
+kill -TERM $job
+wait $job
+expect "a signal to end: code" test $? -eq 143
+expect "a signal to end waits for what is being written" is_complete 50
+expect "and writes one more" is_complete "$(last_step)"
+slowly
+kill -TERM $job
+sleep 0.3
+kill -TERM $job
+wait $job
+expect "a second signal ends at once" test $? -eq 143 -a ! -e out/checkpoints/step-00000050
+train 1 config.ini output.folder=out train.steps=50
+expect "and does no harm" is_complete 50
+rm -rf out report
+FAULT_SLEEP=2 with_fault 0 4 "$build/fsdp_train" config.ini output.folder=out train.steps=100 output.checkpoint_every=1 \
+    optimizer.learning_rate=1e38 > stdout 2> stderr
+expect "a loss that is not finite ends the run" said '^fsdp_train: step [0-9]*: .* is not finite'
+expect "once what is being written is complete" is_complete 1
 
 # One run at a time
 rm -rf out

@@ -101,17 +101,20 @@ expect "nothing left to do" test $? -eq 0
 expect "and nothing changed" same_run straight chain
 
 # An orderly stop is one of the moments from which to go on
-train_until_stopped() {
+train_until_stopped() { # OVERRIDE ...
     rm -rf stopped
-    "$build/fsdp_train" config.ini output.folder=stopped train.steps=16 > stdout 2> stderr &
+    "$build/fsdp_train" config.ini output.folder=stopped train.steps=16 "$@" > stdout 2> stderr &
     local job=$!
     until [[ $(grep -cs '"step"' stopped/metrics.jsonl) -gt 5 ]]; do sleep 0.01; done
     kill -TERM $job
     wait $job
 }
-train_until_stopped
-train 2 config.ini output.folder=stopped
-expect "goes on after SIGTERM" same_run straight stopped
+for every in 4 0; do
+    train_until_stopped output.checkpoint_every=$every
+    train 2 config.ini output.folder=stopped
+    expect "goes on after SIGTERM, checkpoint_every = $every" same_run straight stopped
+    expect "from where it was" grep -q '"event":"resume"' stopped/metrics.jsonl
+done
 
 # Damage
 copy_until damaged 12

@@ -83,8 +83,17 @@ loads() { # the saved model is complete: another run starts from it
         { cat again.log; return 1; }
 }
 
+goes_on() { # where it was stopped
+    local last
+    last=$(tail -n 1 out/metrics.jsonl | grep -o '"step":[0-9]*')
+    cp -r out more
+    "$build/fsdp_train" config.ini output.folder=more "train.steps=$((${last#*:} + 1))" > again.log 2>&1 &&
+        grep -q "\"event\":\"resume\",$last," more/metrics.jsonl || { cat again.log; return 1; }
+    rm -r more
+}
+
 nothing_temporary() {
-    [[ $(cd out && echo *) == "metrics.jsonl model" ]] || { ls out; return 1; }
+    [[ $(cd out && echo *) == "checkpoints metrics.jsonl model" && $(cd out/checkpoints && echo *) != *.* ]] || { ls out; return 1; }
 }
 
 saves_and_goes_on() { # RANKS
@@ -102,6 +111,7 @@ stops_in_order() { # SIGNAL RANKS EXIT_CODE
     expect "SIG$1 at $2 ranks ends the job" ended "$3"
     expect "SIG$1 at $2 ranks: reason" end_event signal
     expect "SIG$1 at $2 ranks: the model loads" loads
+    expect "SIG$1 at $2 ranks: a checkpoint to go on from" goes_on
     expect "SIG$1 at $2 ranks: nothing else is left" nothing_temporary
     if [[ -d first ]]; then
         expect "SIG$1 at $2 ranks saves again" differ {out,first}/model/model.safetensors

@@ -1,7 +1,8 @@
-/* Put below a program with LD_PRELOAD, lets one file operation fail: the FAULT_NUMBER-th (from 1) of this process whose
- * path contains FAULT_PATH, on the rank FAULT_RANK. Counted are open for writing, pwrite, fsync, close, mkdir, rename
- * and unlink; what happened is written to FAULT_REPORT. The operation fails with EIO or, with FAULT_KILL, the process
- * is killed instead of it. */
+/* Put below a program with LD_PRELOAD, lets one file operation go wrong: the FAULT_NUMBER-th (from 1) of this process
+ * whose path contains FAULT_PATH, on the rank FAULT_RANK. Counted are open for writing, pwrite, fsync, close, mkdir,
+ * rename and unlink; what happened is written to FAULT_REPORT. The operation fails with EIO or, with FAULT_KILL = one
+ * or all, this process or all of its launcher's are killed instead of it or, with FAULT_SLEEP, it succeeds after as
+ * many seconds. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -31,6 +32,20 @@ static void report(const char *name, const char *path) {
     REAL(close)(file);
 }
 
+static void kill_as_told(void) {
+    const char *victims = getenv("FAULT_KILL");
+    char path[64];
+    int child;
+    if (victims == NULL)
+        return;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)getppid(), (int)getppid());
+    FILE *children = strcmp(victims, "all") == 0 ? fopen(path, "r") : NULL;
+    while (children != NULL && fscanf(children, "%d", &child) == 1)
+        if (child != getpid())
+            kill(child, SIGKILL);
+    kill(getpid(), SIGKILL);
+}
+
 static bool fails(const char *name, const char *path) {
     const char *part = getenv("FAULT_PATH"), *number = getenv("FAULT_NUMBER");
     if (part == NULL || number == NULL || !this_rank() || strstr(path, part) == NULL)
@@ -38,8 +53,11 @@ static bool fails(const char *name, const char *path) {
     if (++operations != atoi(number))
         return false;
     report(name, path);
-    if (getenv("FAULT_KILL") != NULL)
-        kill(getpid(), SIGKILL);
+    kill_as_told();
+    if (getenv("FAULT_SLEEP") != NULL) {
+        sleep((unsigned)atoi(getenv("FAULT_SLEEP")));
+        return false;
+    }
     errno = EIO;
     return true;
 }

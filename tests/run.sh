@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test. Arguments go to ctest, for example: tests/run.sh -R test_data
+# Tests that take minutes are run only by tests/run.sh -C long (all tests) or tests/run.sh -C long -L long (only those).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

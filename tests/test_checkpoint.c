@@ -41,6 +41,36 @@ static void any_ranks_load_what_any_saved(void **state) {
     }
 }
 
+static void assert_same_file(const char *name) {
+    char *paths[] = {memory_format("checkpoints/%s", name), memory_format("copied/%s", name)}, *contents[2];
+    size_t bytes[2];
+    for (int i = 0; i < 2; i++)
+        contents[i] = test_file_read(paths[i], &bytes[i]);
+    assert_int_equal(bytes[0], bytes[1]);
+    assert_memory_equal(contents[0], contents[1], bytes[0]);
+    for (int i = 0; i < 2; i++) {
+        free(contents[i]);
+        free(paths[i]);
+    }
+}
+
+static void a_copy_is_written_as_the_state_was(void **state) {
+    (void)state;
+    for (int saver = 0; saver < LAYOUTS; saver++) {
+        test_checkpoint_save(layouts[saver], "checkpoints", saver + 1);
+        test_checkpoint_save_copied(layouts[saver], "copied", saver + 1);
+        char *folder = checkpoint_path("", saver + 1), *name = memory_format("%s/manifest.json", folder);
+        assert_same_file(name);
+        for (int file = 0; file < layouts[saver].group; file++) {
+            free(name);
+            name = memory_format("%s/shard-%05d.bin", folder, file);
+            assert_same_file(name);
+        }
+        free(name);
+        free(folder);
+    }
+}
+
 /* Padding holds a pattern when it is saved; in the files there is none of it. */
 static void padding_is_not_saved(void **state) {
     (void)state;
@@ -267,10 +297,15 @@ static void names_in_the_folder(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST_IN_FOLDER(any_ranks_load_what_any_saved), TEST_IN_FOLDER(padding_is_not_saved),
-        TEST_IN_FOLDER(every_flipped_byte_is_found),   TEST_IN_FOLDER(files_cut_grown_missing_or_swapped_are_found),
-        TEST_IN_FOLDER(a_cut_manifest_is_found),       TEST_IN_FOLDER(no_claim_of_a_manifest_is_believed),
-        TEST_IN_FOLDER(another_model_is_refused),      TEST_IN_FOLDER(names_in_the_folder),
+        TEST_IN_FOLDER(any_ranks_load_what_any_saved),
+        TEST_IN_FOLDER(a_copy_is_written_as_the_state_was),
+        TEST_IN_FOLDER(padding_is_not_saved),
+        TEST_IN_FOLDER(every_flipped_byte_is_found),
+        TEST_IN_FOLDER(files_cut_grown_missing_or_swapped_are_found),
+        TEST_IN_FOLDER(a_cut_manifest_is_found),
+        TEST_IN_FOLDER(no_claim_of_a_manifest_is_believed),
+        TEST_IN_FOLDER(another_model_is_refused),
+        TEST_IN_FOLDER(names_in_the_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

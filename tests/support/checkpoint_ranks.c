@@ -50,7 +50,7 @@ typedef struct member {
     rank_layout as;
     const char *path; /* folder to save into, or checkpoint to load */
     int64_t step;
-    bool saves;
+    bool saves, copies;
     world world;
     parameter_list *list;
     flat_layout *layout;
@@ -110,10 +110,26 @@ static bool only_padding(const member *m) {
     return true;
 }
 
+/* Training goes on once the copy is made. */
+static void save_copied(member *m, const checkpoint_state *state, const checkpoint_facts *facts) {
+    void *copy = memory_allocate((size_t)checkpoint_copy_bytes(m->list, m->layout), 1);
+    checkpoint_writing *g = checkpoint_begin(state, &m->world, m->path, facts, copy);
+    error left;
+    visit(m, false);
+    do
+        checkpoint_work(g);
+    while (checkpoint_meet(g, &m->why));
+    checkpoint_end(g, &left);
+    free(copy);
+}
+
 static void save(member *m, const checkpoint_state *state) {
-    checkpoint_facts facts = {m->step, m->step - 1, m->world.rank == 0 ? json_pack("{s:i}", "anything", 7) : NULL};
+    checkpoint_facts facts = {m->step, m->step - 1, m->world.rank == 0 ? json_pack("{s:i}", "anything", 7) : NULL, 0};
     visit(m, true);
-    checkpoint_write(state, &m->world, m->path, &facts, &m->why);
+    if (m->copies)
+        save_copied(m, state, &facts);
+    else
+        checkpoint_write(state, &m->world, m->path, &facts, &m->why);
     json_decref(facts.training);
 }
 
@@ -177,6 +193,12 @@ static void run_ranks(const member *like, error *why) {
 void test_checkpoint_save(rank_layout as, const char *folder, int64_t step) {
     error why = {0};
     run_ranks(&(member){.as = as, .path = folder, .step = step, .saves = true}, &why);
+    check(why.code == 0, "%s", why.message);
+}
+
+void test_checkpoint_save_copied(rank_layout as, const char *folder, int64_t step) {
+    error why = {0};
+    run_ranks(&(member){.as = as, .path = folder, .step = step, .saves = true, .copies = true}, &why);
     check(why.code == 0, "%s", why.message);
 }
 

@@ -17,6 +17,9 @@ typedef struct rank_layout {
 /* Saves FOLDER/step-...; fails the program if that fails. */
 void test_checkpoint_save(rank_layout as, const char *folder, int64_t step);
 
+/* The same by way of a copy, behind which the state is lost before a file is written. */
+void test_checkpoint_save_copied(rank_layout as, const char *folder, int64_t step);
+
 /* Loads PATH and compares everything; false with *why on a difference. */
 bool test_checkpoint_load(rank_layout as, const char *path, error *why);
 
