@@ -31,7 +31,7 @@ void export_close(exported *x) {
 }
 
 bool export_verify(const exported *x, error *e) {
-    return checkpoint_check_chunks(x->manifest, x->path, 0, 1, e);
+    return checkpoint_check_chunks(x->manifest, x->path, e);
 }
 
 /* ---- listing ---- */

@@ -21,7 +21,7 @@ bool export_verify(const exported *x, error *e);
 
 void export_list(const exported *x, FILE *to);
 
-/* Writes FOLDER, after export_verify. A folder that is there and holds other things than a model is refused. type:
+/* Writes FOLDER. A folder that is there and holds other things than a model is refused. type:
  * DTYPE_F32, DTYPE_BF16 or DTYPE_F16; a weight beyond fp16 is an error. `warning`: a line, freed by the caller; NULL:
  * none. */
 bool export_write(const exported *x, const char *folder, dtype type, char **warning, error *e);

@@ -81,9 +81,9 @@ static bool answer(const request *r, error *e) {
     bool good = export_open(r->checkpoint, &x, e);
     if (good && r->list)
         export_list(&x, stdout);
-    else
-        good = good && export_verify(&x, e);
-    if (good && r->folder != NULL)
+    else if (good && r->verify)
+        good = export_verify(&x, e);
+    else if (good)
         good = export_write(&x, r->folder, r->type, &warning, e);
     if (good && warning != NULL)
         fprintf(stderr, "fsdp_export: warning: %s\n", warning);

@@ -8,7 +8,6 @@
 #include "launch/save.h"
 #include "launch/signals.h"
 #include "launch/train.h"
-#include "launch/training_state.h"
 #include "launch/weights.h"
 #include "models/huggingface.h"
 
@@ -211,9 +210,11 @@ static bool fill_weights(session *s, error *e) {
     run *r = s->plan->train != NULL ? s->trainer.train : s->trainer.validation;
     char *warning = NULL;
     weights_prepare(s->plan, of, r, s->config->train.sequence);
+    if (s->plan->train != NULL && !resume_find(s->config, &s->world, s->plan, s->data, r, &s->resume, e))
+        return false;
     if (s->resume.manifest != NULL)
-        training_state_restore(s->plan, r, s->resume.manifest, s->resume.path, e);
-    else if (s->config->model.from == NULL)
+        return true;
+    if (s->config->model.from == NULL)
         weights_initialise(s->plan, of, r, (uint64_t)s->config->train.seed);
     else
         weights_load(s->plan, of, r, s->config->model.from, &warning, e);
@@ -243,15 +244,18 @@ static bool open_metrics(session *s, error *e) {
            (s->resume.manifest == NULL || metrics_resume(*m, resume_fields(&s->resume), e));
 }
 
-static bool open_output(session *s, error *e) {
+static bool take_folder(session *s, error *e) {
     if (s->world.rank == 0)
         output_lock_take(s->config->output.folder, &s->lock, e);
-    if (!world_agree(&s->world, e) || !resume_find(s->config, &s->world, s->plan, s->data, &s->resume, e))
-        return false;
+    return world_agree(&s->world, e);
+}
+
+static bool open_output(session *s, error *e) {
     s->trainer.start = s->resume.at;
     s->trainer.saved = s->resume.manifest != NULL ? s->resume.at.step : -1;
     if (s->world.rank == 0)
         open_metrics(s, e);
+    save_open(&s->trainer, e);
     return world_agree(&s->world, e);
 }
 
@@ -320,13 +324,7 @@ static void end_metrics(session *s, const train_end *end, const error *e) {
 static int run_training(session *s, error *e) {
     train_end end = {0};
     s->trainer.started = seconds_now();
-    if (!prepare(s, e) || !open_output(s, e)) {
-        output_lock_release(s->lock);
-        return e->code;
-    }
-    if (start_runs(s, e))
-        save_open(&s->trainer, e);
-    if (world_agree(&s->world, e))
+    if (prepare(s, e) && take_folder(s, e) && start_runs(s, e) && open_output(s, e))
         train(&s->trainer, &end, e);
     end_metrics(s, &end, e);
     output_lock_release(s->lock); /* before printing, which may hang where a launcher reads no more */

@@ -13,11 +13,12 @@ typedef struct resume {
     json_t *changes; /* rank 0: as training_record_changes */
 } resume;
 
-/* Collective. Rank 0 looks; every byte of a checkpoint is compared with its checksum, by all ranks together. With
- * resume = auto a damaged checkpoint is passed over with a warning on standard error, and it is an error (EXIT_MODEL)
- * when there are checkpoints but none is whole; one that is whole but belongs to other mathematics is an error always.
- * On success every rank has the same `found`. */
-bool resume_find(const config *c, world *w, const plan *p, const data *d, resume *found, error *e);
+/* Collective, after weights_prepare on the run `r`, whose state is filled from the checkpoint that is found. Rank 0
+ * looks; all bytes are compared with their checksums while they are loaded, by all ranks together. With resume = auto a
+ * damaged checkpoint is passed over with a warning on standard error, and it is an error (EXIT_MODEL) when there are
+ * checkpoints but none is whole; one that belongs to other mathematics is an error always. On success every rank has
+ * the same `found`. */
+bool resume_find(const config *c, world *w, const plan *p, const data *d, run *r, resume *found, error *e);
 void resume_release(resume *r);
 
 /* FOLDER/checkpoints of the run; freed by the caller. */

@@ -77,17 +77,29 @@ static char *value_text(const json_t *value) {
     return text != NULL ? text : memory_copy_string("nothing");
 }
 
+/* The config's word for a member of the mathematics. */
+static const char *key_of(const char *name) {
+    static const char *const keys[][2] = {{"batch", "train.global_batch"},
+                                          {"sequence", "train.sequence"},
+                                          {"optimizer", "optimizer.kind"},
+                                          {"data.seed", "train.seed"}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(name, keys[i][0]) == 0)
+            return keys[i][1];
+    return name;
+}
+
 static bool refuse(const char *kind, const json_t *saved, const json_t *present, bool acceptable, const char *path,
                    error *e) {
     char *name = memory_copy_string(kind), *advice = memory_copy_string("use the same, or another [output] folder");
     if (acceptable) {
         free(advice);
-        advice = memory_format("[output] accept = %s goes on all the same", kind);
+        advice = memory_format("use the same, or go on all the same with [output] accept = %s", kind);
     }
     find_difference(&saved, &present, &name);
     char *was = value_text(saved), *is = value_text(present);
-    error_set(e, EXIT_MODEL, "%s: cannot go on from here: %s was %.300s, now it is %.300s; %s", path, name, was, is,
-              advice);
+    error_set(e, EXIT_MODEL, "%s: cannot go on from here: %s was %.300s, now it is %.300s; %s", path, key_of(name), was,
+              is, advice);
     free(was);
     free(is);
     free(name);
@@ -119,7 +131,9 @@ bool training_record_position(const json_t *saved, int64_t step, const config *c
                      .tokens = json_integer_value(tokens),
                      .skipped = (int)json_integer_value(json_object_get(from, "skipped"))};
     if (!json_is_integer(windows) || !json_is_integer(tokens) || at->windows < 0 || at->tokens < 0 || length < 1)
-        return error_set(e, EXIT_MODEL, "%s: its manifest does not say how far in the data it is", path);
+        return error_set(e, EXIT_MODEL,
+                         "%s: its manifest does not say how far in the data it is; this program did not write it so",
+                         path);
     if (length != c->train.sequence) /* accepted: the same place in the data, in windows of the new length */
         at->windows = must_multiply(at->windows, length) / c->train.sequence;
     return true;
@@ -190,5 +204,8 @@ bool training_record_shape(const json_t *saved, const char *path, model_shape *s
     const json_t *settings = json_object_get(json_object_get(saved, "config"), "model");
     shape->initialisation = json_number_value(json_object_get(settings, "initialisation"));
     return read_shape(from, shape) ||
-           error_set(e, EXIT_MODEL, "%s: its manifest does not describe a model that this program knows", path);
+           error_set(
+               e, EXIT_MODEL,
+               "%s: its manifest does not describe a model that this program knows; use the version that wrote it",
+               path);
 }

@@ -61,12 +61,14 @@ void checkpoint_end(checkpoint_writing *g, error *left);
 /* Whether the folder at `path` holds the files that the manifest names, of their length, and nothing else. */
 bool checkpoint_check_files(const checkpoint_manifest *m, const char *path, error *e);
 
-/* Compares chunks with their checksums: this rank's share of `ranks` shares of all chunks. */
-bool checkpoint_check_chunks(const checkpoint_manifest *m, const char *path, int rank, int ranks, error *e);
+/* Compares all chunks with their checksums. */
+bool checkpoint_check_chunks(const checkpoint_manifest *m, const char *path, error *e);
 
 /* Whether the checkpoint holds exactly the parameters of the list. */
 bool checkpoint_check_parameters(const checkpoint_manifest *m, const char *path, const parameter_list *list, error *e);
 
+/* Reads whole chunks, and hands out values of those only that match their checksums. Takes a few times CHUNK_BYTES of
+ * memory. */
 typedef struct checkpoint_reader checkpoint_reader;
 
 checkpoint_reader *checkpoint_reader_open(const checkpoint_manifest *m, const char *path);
@@ -76,7 +78,8 @@ void checkpoint_reader_close(checkpoint_reader *r);
 bool checkpoint_read(checkpoint_reader *r, const checkpoint_tensor *t, state_part part, int64_t first, int64_t count,
                      float *values, error *e);
 
-/* Fills this rank's shards, reading only what they hold, with CHUNK_BYTES of memory. The parameters were checked. */
+/* Fills this rank's shards, reading each of the chunks that hold a part of them once. The parameters were checked. What
+ * was filled before damage was found stays. All ranks of a shard group together read every chunk. */
 bool checkpoint_load(const checkpoint_state *s, const checkpoint_manifest *m, const char *path, error *e);
 
 #endif

@@ -1,16 +1,12 @@
 /* Whether a checkpoint is what its manifest says. */
 #include "engine/checked.h"
 #include "shard/checkpoint.h"
-#include "shard/file.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-#include <xxhash.h>
 
 /* ---- files ---- */
 
@@ -24,10 +20,13 @@ static const checkpoint_file *find_file(const checkpoint_manifest *m, const char
 static bool check_length(const checkpoint_file *f, const char *folder, error *e) {
     char *path = memory_format("%s/%s", folder, f->name);
     struct stat status;
-    bool good = stat(path, &status) == 0 || error_set(e, EXIT_MODEL, "%s: cannot open: %s", path, strerror(errno));
+    bool good = stat(path, &status) == 0 ||
+                error_set(e, EXIT_MODEL,
+                          "%s: cannot open: %s; the manifest names it: restore it, or go on from an older checkpoint",
+                          path, strerror(errno));
     if (good && (!S_ISREG(status.st_mode) || status.st_size != f->bytes))
-        good = error_set(e, EXIT_MODEL, "%s: has %lld bytes; the manifest says %lld", path, (long long)status.st_size,
-                         (long long)f->bytes);
+        good = error_set(e, EXIT_MODEL, "%s: has %lld bytes; the manifest says %lld; " CHECKPOINT_DAMAGED, path,
+                         (long long)status.st_size, (long long)f->bytes);
     free(path);
     return good;
 }
@@ -54,60 +53,23 @@ bool checkpoint_check_files(const checkpoint_manifest *m, const char *path, erro
     return check_strays(m, path, e);
 }
 
-/* ---- chunks ---- */
-
-/* Chunks first .. end of a file. */
-static bool check_run(const checkpoint_file *f, const char *folder, int64_t first, int64_t end, unsigned char *chunk,
-                      error *e) {
-    char *path = memory_format("%s/%s", folder, f->name);
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    bool good = descriptor >= 0 || error_set_own(e, EXIT_MODEL, "%s: cannot open: %s", path, strerror(errno));
-    for (int64_t c = first; good && c < end; c++) {
-        const int64_t at = c * CHUNK_BYTES, bytes = minimum(CHUNK_BYTES, f->bytes - at);
-        good = file_read_at(descriptor, path, chunk, (size_t)bytes, at, e);
-        if (good && XXH3_64bits(chunk, (size_t)bytes) != f->checksums[c])
-            good = error_set(e, EXIT_MODEL, "%s: bytes %lld to %lld do not match their checksum; the file is damaged",
-                             path, (long long)at, (long long)(at + bytes - 1));
-    }
-    if (descriptor >= 0)
-        close(descriptor);
-    free(path);
-    return good;
-}
-
-/* A share is a run of chunks, so that each rank reads in sequence. */
-bool checkpoint_check_chunks(const checkpoint_manifest *m, const char *path, int rank, int ranks, error *e) {
-    int64_t chunks = 0, before = 0;
-    for (int32_t f = 0; f < m->file_count; f++)
-        chunks += m->files[f].chunks;
-    const int64_t share = divide_up(chunks, ranks), first = share * rank, end = minimum(first + share, chunks);
-    unsigned char *chunk = memory_allocate(CHUNK_BYTES, 1);
-    bool good = true;
-    for (int32_t f = 0; good && f < m->file_count; f++) {
-        const int64_t from = maximum(first, before), to = minimum(end, before + m->files[f].chunks);
-        if (from < to)
-            good = check_run(&m->files[f], path, from - before, to - before, chunk, e);
-        before += m->files[f].chunks;
-    }
-    free(chunk);
-    return good;
-}
-
 /* ---- parameters ---- */
+
+#define USE_ITS_MODEL "; use the model that it was saved with, or another checkpoint"
 
 bool checkpoint_check_parameters(const checkpoint_manifest *m, const char *path, const parameter_list *list, error *e) {
     for (int32_t i = 0; i < list->count; i++) {
         const parameter *p = &list->items[i];
         const checkpoint_tensor *t = checkpoint_find(m, p->name);
         if (t == NULL)
-            return error_set(e, EXIT_MODEL, "%s: holds no tensor %s, which the model has", path, p->name);
+            return error_set(e, EXIT_MODEL, "%s: holds no tensor %s, which the model has" USE_ITS_MODEL, path, p->name);
         if (t->shape[0] != p->shape[0] || t->shape[1] != p->shape[1] || t->dimensions != p->dimensions)
-            return error_set(e, EXIT_MODEL, "%s: tensor %s is %lld x %lld; the model's is %lld x %lld", path, p->name,
-                             (long long)t->shape[0], (long long)t->shape[1], (long long)p->shape[0],
+            return error_set(e, EXIT_MODEL, "%s: tensor %s is %lld x %lld; the model's is %lld x %lld" USE_ITS_MODEL,
+                             path, p->name, (long long)t->shape[0], (long long)t->shape[1], (long long)p->shape[0],
                              (long long)p->shape[1]);
     }
     if (m->tensor_count != list->count)
-        return error_set(e, EXIT_MODEL, "%s: holds %d tensors; the model has %d", path, (int)m->tensor_count,
-                         (int)list->count);
+        return error_set(e, EXIT_MODEL, "%s: holds %d tensors; the model has %d" USE_ITS_MODEL, path,
+                         (int)m->tensor_count, (int)list->count);
     return true;
 }

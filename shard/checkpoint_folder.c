@@ -112,7 +112,11 @@ bool checkpoint_supersede(const char *folder, int64_t step, int64_t *count, erro
 
 bool checkpoint_manifest_load(const char *path, char **text, size_t *bytes, checkpoint_manifest **loaded, error *e) {
     char *name = memory_format("%s/%s", path, CHECKPOINT_MANIFEST_NAME);
-    bool good = file_load(name, text, bytes, e);
+    bool good = file_exists(name) || error_set(e, EXIT_MODEL,
+                                               "%s: cannot open: %s; expected is a checkpoint, a folder like "
+                                               "out/my/checkpoints/step-00000100",
+                                               name, strerror(errno));
+    good = good && file_load(name, text, bytes, e);
     if (good && !checkpoint_manifest_parse(*text, *bytes, name, loaded, e)) {
         free(*text);
         good = false;

@@ -36,6 +36,9 @@ enum { CHECKPOINT_FORMAT = 1, PIECE_ALIGNMENT = 64, CHUNK_BYTES = 4 << 20 };
 
 #define CHECKPOINT_MANIFEST_NAME "manifest.json"
 
+/* What to do about a file that is not what it was, for messages. */
+#define CHECKPOINT_DAMAGED "the file is damaged: restore it, or go on from an older checkpoint"
+
 typedef enum state_part { STATE_WEIGHTS, STATE_FIRST_MOMENT, STATE_SECOND_MOMENT, STATE_PARTS } state_part;
 
 const char *state_part_name(state_part part);

@@ -16,7 +16,7 @@ typedef struct parser {
 } parser;
 
 static bool wrong(const parser *p, const char *where, const char *what) {
-    return error_set(p->e, EXIT_MODEL, "%s: %s: %s", p->path, where, what);
+    return error_set(p->e, EXIT_MODEL, "%s: %s: %s; this program did not write it so", p->path, where, what);
 }
 
 /* ---- members ---- */
@@ -189,8 +189,8 @@ static bool parse_top(parser *p, const json_t *top) {
     if (!whole(p, top, "format", 1, &format))
         return false;
     if (format != CHECKPOINT_FORMAT)
-        return error_set(p->e, EXIT_MODEL, "%s: format %lld; this program reads %d", p->path, (long long)format,
-                         CHECKPOINT_FORMAT);
+        return error_set(p->e, EXIT_MODEL, "%s: format %lld; this program reads %d; use the version that wrote it",
+                         p->path, (long long)format, CHECKPOINT_FORMAT);
     p->m->training = json_incref(json_object_get(top, "training"));
     if (!json_is_object(p->m->training))
         return wrong(p, "training", "expected an object");
@@ -205,10 +205,10 @@ static bool check_sum(const parser *p, const char *content, size_t bytes) {
     char digits[DIGITS + 1] = "";
     uint64_t sum;
     if (bytes < PREFIX || memcmp(content, start, START) != 0 || memcmp(content + START + DIGITS, "\",", 2) != 0)
-        return error_set(p->e, EXIT_MODEL, "%s: does not start with its checksum; the file is damaged", p->path);
+        return error_set(p->e, EXIT_MODEL, "%s: does not start with its checksum; " CHECKPOINT_DAMAGED, p->path);
     memcpy(digits, content + START, DIGITS);
     if (!digits64(digits, &sum) || sum != XXH3_64bits(content + PREFIX, bytes - PREFIX))
-        return error_set(p->e, EXIT_MODEL, "%s: does not match its checksum; the file is damaged", p->path);
+        return error_set(p->e, EXIT_MODEL, "%s: does not match its checksum; " CHECKPOINT_DAMAGED, p->path);
     return true;
 }
 
@@ -219,7 +219,8 @@ bool checkpoint_manifest_parse(const char *content, size_t bytes, const char *pa
     json_t *top = NULL;
     bool good = check_sum(&p, content, bytes);
     if (good && (top = json_loadb(content, bytes, JSON_REJECT_DUPLICATES, &where)) == NULL)
-        good = error_set(e, EXIT_MODEL, "%s:%d: not valid JSON: %s", path, where.line, where.text);
+        good = error_set(e, EXIT_MODEL, "%s:%d: not valid JSON: %s; this program did not write it so", path, where.line,
+                         where.text);
     good = good && parse_top(&p, top);
     json_decref(top);
     if (!good)

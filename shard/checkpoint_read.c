@@ -1,4 +1,4 @@
-/* Reading a checkpoint: by ranges of a tensor's elements. */
+/* Reading a checkpoint: by chunks, each compared with its checksum before a byte of it is handed out. */
 #include "engine/checked.h"
 #include "engine/device/dtype.h"
 #include "shard/checkpoint.h"
@@ -9,13 +9,24 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
-/* One file is open at a time: what a rank needs lies in few files, one after the other. */
+/* A reader of tensors goes through many files in turn, and comes back to the chunk where it left each. */
+enum { SLOTS = 8 };
+
+typedef struct held_chunk {
+    unsigned char *bytes; /* NULL or [CHUNK_BYTES] */
+    int32_t file;
+    int64_t number; /* of the chunk in its file; -1: none is held */
+} held_chunk;
+
+/* One file is open at a time. */
 struct checkpoint_reader {
     const checkpoint_manifest *m;
     char *folder, *path;
     int descriptor;
     int32_t file;
+    held_chunk held[SLOTS]; /* a file's chunk is in the slot of its number modulo SLOTS */
 };
 
 checkpoint_reader *checkpoint_reader_open(const checkpoint_manifest *m, const char *path) {
@@ -37,6 +48,8 @@ void checkpoint_reader_close(checkpoint_reader *r) {
     if (r == NULL)
         return;
     leave_file(r);
+    for (int slot = 0; slot < SLOTS; slot++)
+        free(r->held[slot].bytes);
     free(r->folder);
     free(r);
 }
@@ -49,7 +62,53 @@ static bool enter_file(checkpoint_reader *r, int32_t file, error *e) {
     r->descriptor = open(r->path, O_RDONLY | O_CLOEXEC);
     if (r->descriptor < 0)
         return error_set_own(e, EXIT_MODEL, "%s: cannot open: %s", r->path, strerror(errno));
+    posix_fadvise(r->descriptor, 0, 0, POSIX_FADV_SEQUENTIAL); /* the system reads on while checksums are computed */
     r->file = file;
+    return true;
+}
+
+/* The bytes of a chunk, as they were written; NULL: they are not. */
+static const unsigned char *hold(checkpoint_reader *r, int32_t file, int64_t number, error *e) {
+    held_chunk *h = &r->held[file % SLOTS];
+    if (h->bytes == NULL)
+        *h = (held_chunk){.bytes = memory_allocate(CHUNK_BYTES, 1), .number = -1};
+    if (h->file == file && h->number == number)
+        return h->bytes;
+    const checkpoint_file *f = &r->m->files[file];
+    const int64_t at = number * CHUNK_BYTES, bytes = minimum(CHUNK_BYTES, f->bytes - at);
+    h->file = file;
+    h->number = -1;
+    if (!enter_file(r, file, e) || !file_read_at(r->descriptor, r->path, h->bytes, (size_t)bytes, at, e))
+        return NULL;
+    if (XXH3_64bits(h->bytes, (size_t)bytes) != f->checksums[number]) {
+        error_set(e, EXIT_MODEL, "%s: bytes %lld to %lld do not match their checksum; " CHECKPOINT_DAMAGED, r->path,
+                  (long long)at, (long long)(at + bytes - 1));
+        return NULL;
+    }
+    h->number = number;
+    return h->bytes;
+}
+
+/* A run of the values of a file, inside one chunk, from byte `offset`; *count becomes how many of them there are. */
+static const float *values_at(checkpoint_reader *r, int32_t file, int64_t offset, int64_t *count, error *e) {
+    const unsigned char *chunk = hold(r, file, offset / CHUNK_BYTES, e);
+    *count = minimum(*count, (CHUNK_BYTES - offset % CHUNK_BYTES) / dtype_bytes(DTYPE_F32));
+    return chunk != NULL ? (const float *)(const void *)(chunk + offset % CHUNK_BYTES) : NULL;
+}
+
+/* ---- tensors ---- */
+
+static bool read_run(checkpoint_reader *r, int32_t file, int64_t offset, int64_t count, float *values, error *e) {
+    while (count > 0) {
+        int64_t run = count;
+        const float *from = values_at(r, file, offset, &run, e);
+        if (from == NULL)
+            return false;
+        memcpy(values, from, (size_t)run * sizeof *values);
+        values += run;
+        offset += run * dtype_bytes(DTYPE_F32);
+        count -= run;
+    }
     return true;
 }
 
@@ -60,10 +119,8 @@ bool checkpoint_read(checkpoint_reader *r, const checkpoint_tensor *t, state_par
     for (int32_t i = 0; i < t->piece_count; i++) {
         const checkpoint_piece *p = &t->pieces[i];
         const int64_t from = maximum(first, p->first), to = minimum(first + count, p->first + p->count);
-        const int64_t size = dtype_bytes(DTYPE_F32);
-        if (from < to && (!enter_file(r, p->file, e) ||
-                          !file_read_at(r->descriptor, r->path, values + (from - first), (size_t)((to - from) * size),
-                                        p->offset[part] + (from - p->first) * size, e)))
+        const int64_t offset = p->offset[part] + (from - p->first) * dtype_bytes(DTYPE_F32);
+        if (from < to && !read_run(r, p->file, offset, to - from, values + (from - first), e))
             return false;
     }
     return true;
@@ -71,29 +128,49 @@ bool checkpoint_read(checkpoint_reader *r, const checkpoint_tensor *t, state_par
 
 /* ---- a rank's shards ---- */
 
-static bool load_slice(const checkpoint_state *s, checkpoint_reader *r, int32_t index, state_part part, float *values,
-                       error *e) {
-    const parameter *p = &s->list->items[index];
+/* What a piece holds of the slice of parameter `index`, straight from its chunks. */
+static bool load_piece(const checkpoint_state *s, checkpoint_reader *r, int32_t index, state_part part,
+                       const checkpoint_piece *p, error *e) {
     const flat_slice slice = flat_slice_of(s->layout, s->list, s->layout->group_rank, index);
-    const checkpoint_tensor *t = checkpoint_find(r->m, p->name);
-    const int64_t room = CHUNK_BYTES / dtype_bytes(DTYPE_F32);
-    for (int64_t done = 0; done < slice.count; done += room) {
-        const int64_t count = minimum(room, slice.count - done);
-        if (!checkpoint_read(r, t, part, slice.first + done, count, values, e))
+    const int64_t end = minimum(slice.first + slice.count, p->first + p->count);
+    for (int64_t at = maximum(slice.first, p->first); at < end;) {
+        int64_t run = end - at;
+        const float *values =
+            values_at(r, p->file, p->offset[part] + (at - p->first) * dtype_bytes(DTYPE_F32), &run, e);
+        if (values == NULL)
             return false;
-        s->write(s->context, p->unit, part, slice.at + done, count, values);
+        s->write(s->context, s->list->items[index].unit, part, slice.at + (at - slice.first), run, values);
+        at += run;
     }
     return true;
 }
 
+/* In the order of the files' bytes, so that no chunk is read twice. */
 bool checkpoint_load(const checkpoint_state *s, const checkpoint_manifest *m, const char *path, error *e) {
     checkpoint_reader *r = checkpoint_reader_open(m, path);
-    float *values = memory_allocate(CHUNK_BYTES, 1);
+    const checkpoint_tensor **of = memory_allocate((size_t)s->list->count, sizeof *of);
     bool good = true;
-    for (int part = 0; part < STATE_PARTS; part++)
-        for (int32_t i = 0; good && i < s->list->count; i++)
-            good = load_slice(s, r, i, (state_part)part, values, e);
-    free(values);
+    for (int32_t i = 0; i < s->list->count; i++)
+        of[i] = checkpoint_find(m, s->list->items[i].name);
+    for (int32_t file = 0; file < m->file_count; file++)
+        for (int part = 0; part < STATE_PARTS; part++)
+            for (int32_t i = 0; i < s->list->count; i++)
+                for (int32_t k = 0; good && k < of[i]->piece_count; k++)
+                    if (of[i]->pieces[k].file == file)
+                        good = load_piece(s, r, i, (state_part)part, &of[i]->pieces[k], e);
+    free(of);
+    checkpoint_reader_close(r);
+    return good;
+}
+
+/* ---- the whole ---- */
+
+bool checkpoint_check_chunks(const checkpoint_manifest *m, const char *path, error *e) {
+    checkpoint_reader *r = checkpoint_reader_open(m, path);
+    bool good = true;
+    for (int32_t file = 0; file < m->file_count; file++)
+        for (int64_t c = 0; good && c < m->files[file].chunks; c++)
+            good = hold(r, file, c, e) != NULL;
     checkpoint_reader_close(r);
     return good;
 }

@@ -181,15 +181,15 @@ refused() { # TEXT OVERRIDE ...
 }
 refused 'model.width was 32, now it is 64; use the same, or another [output] folder' model.width=64
 refused 'data.files was [{"name":"tokens.bin"' data.train=other.bin
-refused 'data.seed was 1, now it is 2; [output] accept = data goes on all the same' train.seed=2
-refused 'batch was 24, now it is 12; [output] accept = batch goes on all the same' train.global_batch=12
-refused 'sequence was 32, now it is 16; [output] accept = sequence goes on all the same' train.sequence=16
+refused 'train.seed was 1, now it is 2; use the same, or go on all the same with [output] accept = data' train.seed=2
+refused 'train.global_batch was 24, now it is 12; use the same, or go on all the same with [output] accept = batch' train.global_batch=12
+refused 'train.sequence was 32, now it is 16; use the same, or go on all the same with [output] accept = sequence' train.sequence=16
 train 2 config.ini output.folder=refused train.global_batch=12 train.sequence=16 'output.accept=batch sequence'
 expect "accepted, it goes on where it was in the data" \
     grep -qE '"step":9,.*"tokens":'$((8 * 24 * 32 + 12 * 16)), refused/metrics.jsonl
 train 1 config.ini output.folder=refused output.resume=refused/nowhere
-expect "a checkpoint that is not there" said 'refused/nowhere/manifest.json: cannot open: No such file or directory'
+expect "a checkpoint that is not there" said 'refused/nowhere/manifest.json: cannot open: No such file or directory; expected is a checkpoint, a folder like'
 copy_until refused 8
 train 1 config.ini output.folder=refused train.steps=7
-expect "beyond the last step" said 'the checkpoint refused/checkpoints/step-00000008 is of step 8 already'
+expect "beyond the last step" said 'the checkpoint refused/checkpoints/step-00000008 is of step 8 already; give more steps than that, or another [output] folder'
 finish

@@ -6,12 +6,13 @@
 #include "shard/checkpoint.h"
 
 /* Parameters of one element, of fewer than there are ranks, of prime counts, and larger ones; `together`: parameters to
- * a unit. Released with test_list_destroy. */
-parameter_list *test_list_create(int together);
+ * a unit; few: the small ones only. Released with test_list_destroy. */
+parameter_list *test_list_create(int together, bool few);
 void test_list_destroy(parameter_list *list);
 
 typedef struct rank_layout {
     int ranks, group, together;
+    bool few;
 } rank_layout;
 
 /* Saves FOLDER/step-...; fails the program if that fails. */
