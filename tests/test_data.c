@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <xxhash.h>
+
 #include <cmocka.h>
 
 /* ---- files: every test starts in an empty folder of its own ---- */
@@ -493,6 +495,54 @@ static void same_windows_for_any_ranks_and_micro_batch(void **state) {
     }
 }
 
+/* A hash of all that a step trains on, at any number of ranks. */
+static uint64_t batch_hash(data *d, const data_settings *s, int64_t step) {
+    int32_t batch[2][MOST], order[MOST];
+    const int64_t tokens = s->micro_batch * s->sequence, micro_batches = s->global_batch / s->micro_batch;
+    assert_true(micro_batches * tokens <= MOST);
+    for (int64_t m = 0; m < micro_batches; m++) {
+        error e = {0};
+        assert_true(data_training_batch(d, step, m, batch[0] + m * tokens, batch[1] + m * tokens, order, &e));
+    }
+    const size_t bytes = (size_t)(micro_batches * tokens) * sizeof **batch;
+    return XXH3_64bits(batch[0], bytes) ^ (XXH3_64bits(batch[1], bytes) << 1);
+}
+
+/* Three epochs straight, and stopped behind every step: in the midst of an epoch, at its border (24 windows), and where
+ * a batch spans two (23). */
+static void a_run_that_goes_on_takes_the_same_batches(void **state) {
+    (void)state;
+    enum { BATCH = 6, STEPS = 12, LATER = 2 * STEPS };
+    const int32_t windows[] = {23, 24};
+    const data_order orders[] = {DATA_SHUFFLED, DATA_SEQUENTIAL};
+    for (int variant = 0; variant < 4; variant++) {
+        write_counting_file("tokens", 0, windows[variant / 2] * 4 + 1);
+        data_settings settings = settings_for("tokens");
+        settings.order = orders[variant % 2];
+        settings.global_batch = BATCH;
+        data *d = open_data(&settings);
+        assert_int_equal(data_describe(d).windows, windows[variant / 2]);
+        uint64_t straight[STEPS];
+        for (int64_t step = 0; step < STEPS; step++)
+            straight[step] = batch_hash(d, &settings, step);
+        data_close(d);
+        for (int64_t stop = 1; stop < STEPS; stop++) {
+            settings.micro_batch = (int64_t[]){1, 2, 3, 6}[stop % 4];
+            d = open_data(&settings);
+            data_continue(d, stop, stop * BATCH);
+            for (int64_t step = stop; step < STEPS; step++)
+                assert_true(batch_hash(d, &settings, step) == straight[step]);
+            data_close(d);
+            d = open_data(&settings); /* steps of another batch were done before */
+            data_continue(d, LATER, stop * BATCH);
+            for (int64_t step = stop; step < STEPS; step++)
+                assert_true(batch_hash(d, &settings, LATER + step - stop) == straight[step]);
+            data_close(d);
+            settings.micro_batch = 1;
+        }
+    }
+}
+
 static void seeds_give_other_orders(void **state) {
     (void)state;
     write_counting_file("tokens", 0, 1000);
@@ -752,6 +802,7 @@ int main(void) {
         test_in_folder(one_window_is_taken_again_and_again),
         test_in_folder(shuffled_epochs_hold_each_window_once),
         test_in_folder(same_windows_for_any_ranks_and_micro_batch),
+        test_in_folder(a_run_that_goes_on_takes_the_same_batches),
         test_in_folder(seeds_give_other_orders),
         test_in_folder(validation_files_are_read_in_order),
         test_in_folder(held_out_tokens_are_never_trained_on),
