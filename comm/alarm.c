@@ -84,7 +84,7 @@ bool alarm_time_out(alarm_state *a, error *e) {
 }
 
 bool alarm_find_dead(alarm_state *a, int rank, const char *name, error *e) {
-    if (!a->near[rank] || window_alive(a->window, rank))
+    if (window_alive(a->window, rank))
         return false;
     error_set(e, EXIT_LAUNCH, "rank %d (%s) has died: it was waited for in %s", rank, a->world->host, name);
     alarm_raise(a, (failure){.error = *e, .speaker = rank == 0 ? 1 : 0});

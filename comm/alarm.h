@@ -38,8 +38,8 @@ void alarm_raise(alarm_state *a, failure f);
 /* This rank has waited too long: raises the alarm; returns false with the table of who waits for whom. */
 bool alarm_time_out(alarm_state *a, error *e);
 
-/* Whether `rank`, waited for in the collective called `name`, is near and its process has ended: raises the alarm.
- * Costs a system call. */
+/* Whether `rank`, waited for in the collective called `name`, is of this node and its process has ended: raises the
+ * alarm. Costs a system call. */
 bool alarm_find_dead(alarm_state *a, int rank, const char *name, error *e);
 
 #endif

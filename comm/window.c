@@ -39,7 +39,7 @@ typedef struct introduction {
 } introduction;
 
 typedef struct peer {
-    long process;
+    long process;      /* 0: not to be seen from here */
     const char *arena; /* NULL: not a peer */
     int64_t bytes;
     int row;     /* in the control block */
@@ -135,7 +135,7 @@ static bool process_runs(long process) {
 }
 
 bool window_alive(const window *v, int rank) {
-    return v->one_process || process_runs(v->peers[rank].process);
+    return v->one_process || v->peers[rank].process == 0 || process_runs(v->peers[rank].process);
 }
 
 static int owner_of(const bool *near) {
@@ -184,13 +184,21 @@ static void *map_file(int rank, long process, int number, int64_t bytes, int pro
     return base;
 }
 
+/* Ranks of this node that are no peers are seen as well, unless they run in a container of their own. */
+static void see_processes(window *v, const world *w, const introduction *all) {
+    for (int r = 0; r < v->size; r++)
+        if (w->node_of[r] == w->node && process_runs(all[r].process))
+            v->peers[r].process = all[r].process;
+}
+
 static bool join(window *v, const bool *near, const introduction *all, error *e) {
     int rows = 0, owner = owner_of(near);
     for (int r = 0; r < v->size; r++) {
         if (!near[r])
             continue;
         peer *p = &v->peers[r];
-        *p = (peer){.process = all[r].process, .bytes = all[r].arena_bytes, .row = rows++};
+        p->bytes = all[r].arena_bytes;
+        p->row = rows++;
         p->mapped = r != v->rank && !v->one_process;
         if (!p->mapped)
             p->arena = all[r].arena;
@@ -222,6 +230,7 @@ static bool introduce(window *v, world *w, const device_memory *arena, const boo
     world_all_gather(w, &mine, sizeof mine, all);
     bool fine = world_agree(w, e);
     if (fine) {
+        see_processes(v, w, all);
         join(v, near, all, e);
         fine = world_agree(w, e);
     }

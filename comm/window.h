@@ -42,7 +42,8 @@ bool window_failed(const window *v, failure *f);
 void window_report(window *v, const hang_report *mine);
 bool window_reported(const window *v, int rank, hang_report *report);
 
-/* Whether the process of a peer still runs. Costs a system call. */
+/* Whether the process of a rank still runs, peer or not, as far as this node can see: true for ranks of other nodes.
+ * Costs a system call. */
 bool window_alive(const window *v, int rank);
 
 #endif

@@ -7,10 +7,11 @@ out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 wrong=0
 
-# launch RANKS CASE TRANSPORT: $out has what was printed, $code how it ended, $seconds how long it took
+# launch RANKS CASE TRANSPORT [OPTION OF MPIRUN ...]: $out has what was printed, $code how it ended, $seconds how long
+# it took
 launch() {
     local begun=$SECONDS
-    timeout 60 mpirun -np "$1" --oversubscribe --bind-to none "$tool" "$2" "$3" >"$out" 2>&1
+    timeout 60 mpirun -np "$1" --oversubscribe --bind-to none "${@:4}" "$tool" "$2" "$3" >"$out" 2>&1
     code=$?
     seconds=$((SECONDS - begun))
     what="$1 ranks, $2, $3"
@@ -45,6 +46,11 @@ for transport in window messages; do
     [ "$(grep -c '^error: a collective .* timeout = 1 seconds; missing rank 2: stuck' "$out")" = 1 ] &&
         grep -q '^  ranks 0-1 *waits in step 1, gather 1 (2 of 4 in launch order); missing ranks: 2$' "$out" &&
         grep -q '^  rank  2 *no answer; ' "$out" || complain "who waits for whom is told once"
+
+    launch 3 kill $transport --enable-recovery # the launcher leaves it to the others, and ends with 0
+    [ $seconds -le 15 ] || complain "should end soon"
+    [ "$(grep -c '^error: rank 2 (.*) has died: it was waited for in gather 1$' "$out")" = 1 ] ||
+        complain "who has died is told once"
 
     for way in kill exit; do
         launch 3 $way $transport
