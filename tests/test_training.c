@@ -1,4 +1,5 @@
 /* Training over loopback ranks: every world size, strategy and schedule gives the losses and weights of one rank. */
+#include "launch/config.h"
 #include "support/small_training.h"
 
 #include <math.h>
@@ -234,6 +235,126 @@ static void units_agree(void **state) {
     free(expected.weights);
 }
 
+/* Roundings to 16 bits fall elsewhere when the batch is divided otherwise: fp32 sums in another order are rounded to
+ * another neighbour now and then, and what is sent in bf16 is rounded once more, per rank. A roundoff u is 2^-9 in
+ * bf16, 2^-12 in fp16; losses and norms average many of them. The weights move by 1e-2 a step of an order of 0.1, in
+ * directions that depend on signs of small gradients. */
+static void assert_close(const small_training *t, const small_result *got, const small_result *expected, double u,
+                         const char *what) {
+    for (int i = 0; i < SMALL_TRAINING_STEPS; i++)
+        if (relative(got->losses[i], expected->losses[i]) > u || relative(got->norms[i], expected->norms[i]) > 8 * u)
+            fail_msg("%s: step %d: loss %.9g, expected %.9g; norm %.9g, expected %.9g", what, i, got->losses[i],
+                     expected->losses[i], got->norms[i], expected->norms[i]);
+    const double distance = small_training_distance(t, got, expected);
+    if (relative(got->validation, expected->validation) > u || !(distance < 16 * u))
+        fail_msg("%s: validation loss %.9g, expected %.9g, weights differ by %g", what, got->validation,
+                 expected->validation, distance);
+}
+
+static const struct stored_case {
+    const char *name;
+    int compute, communicate;
+    double u;
+} stored_cases[] = {
+    {"bf16", CONFIG_BF16, CONFIG_COMMUNICATE_FP32, 0x1p-9},
+    {"bf16, sent in bf16", CONFIG_BF16, CONFIG_COMMUNICATE_BF16, 0x1p-9},
+    {"fp16", CONFIG_FP16, CONFIG_COMMUNICATE_FP32, 0x1p-12},
+    {"fp16, sent in bf16", CONFIG_FP16, CONFIG_COMMUNICATE_BF16, 0x1p-9},
+    {"fp32, sent in bf16", CONFIG_FP32, CONFIG_COMMUNICATE_BF16, 0x1p-9},
+};
+
+/* One rank in fp32 is near, though its parameters are not rounded, and every number of ranks is nearer. */
+static void storages_agree(void **state) {
+    (void)state;
+    for (size_t c = 0; c < sizeof stored_cases / sizeof *stored_cases; c++)
+        for (size_t k = 0; k < sizeof strategies / sizeof *strategies; k++) {
+            const strategy *way = &strategies[k];
+            const model_family family = k % 2 == 0 ? FAMILY_GPT2 : FAMILY_LLAMA;
+            small_training t = alone(family, family == FAMILY_GPT2, 8, 1);
+            char what[128];
+            if (way->groups == 0 && way->reduce_each)
+                continue;
+            const small_result exact = small_training_run(&t);
+            t.compute = stored_cases[c].compute;
+            t.communicate = stored_cases[c].communicate;
+            small_result one = small_training_run(&t);
+            snprintf(what, sizeof what, "%s, %s, one rank", stored_cases[c].name, model_family_name(family));
+            assert_close(&t, &one, &exact, 2 * stored_cases[c].u, what);
+            t.ranks = 4;
+            t.group = way->groups == 0 ? 1 : 4 / way->groups;
+            t.keep_gathered = way->keep_gathered;
+            t.reduce_each = way->reduce_each;
+            small_result got = small_training_run(&t);
+            snprintf(what, sizeof what, "%s, %s, %s", stored_cases[c].name, model_family_name(family), way->name);
+            assert_close(&t, &got, &one, stored_cases[c].u, what);
+            free(got.weights);
+            free(one.weights);
+            free(exact.weights);
+        }
+}
+
+/* As in fp32: neither ranks, threads, prefetch nor recomputation change a bit. */
+static void storages_keep_bits(void **state) {
+    (void)state;
+    for (int compute = CONFIG_BF16; compute <= CONFIG_FP16; compute++) {
+        small_training t = alone(FAMILY_LLAMA, compute == CONFIG_BF16, 8, 1);
+        t.compute = compute;
+        t.reproducible = true;
+        const small_result expected = small_training_run(&t);
+        const struct {
+            int ranks, group, threads, prefetch;
+            recompute_policy recompute;
+        } variants[] = {{2, 2, 1, 0, RECOMPUTE_NONE},
+                        {4, 2, 2, 1, RECOMPUTE_BLOCK},
+                        {8, 8, 1, 3, RECOMPUTE_ATTENTION},
+                        {2, 1, 3, 1, RECOMPUTE_NONE}};
+        for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+            t.ranks = variants[i].ranks;
+            t.group = variants[i].group;
+            t.threads = variants[i].threads;
+            t.prefetch = variants[i].prefetch;
+            t.recompute = variants[i].recompute;
+            small_result got = small_training_run(&t);
+            assert_same_bits(&got, &expected, compute == CONFIG_BF16 ? "bf16" : "fp16");
+            free(got.weights);
+        }
+        free(expected.weights);
+    }
+}
+
+/* At any number of ranks: a scale that is too large is halved step by step, without an update; scaling by powers of two
+ * leaves no trace in what is computed. */
+static void loss_scale_halves_until_gradients_fit(void **state) {
+    (void)state;
+    small_training t = alone(FAMILY_GPT2, true, 6, 1);
+    t.compute = CONFIG_FP16;
+    small_result usual = small_training_run(&t);
+    for (int i = 0; i < SMALL_TRAINING_STEPS; i++)
+        assert_true(usual.loss_scales[i] == 65536 && usual.updated[i]);
+    for (t.ranks = 1; t.ranks <= 3; t.ranks++) {
+        t.group = t.ranks;
+        t.first_loss_scale = 0x1p60;
+        small_result large = small_training_run(&t);
+        t.first_loss_scale = 0x1p70;
+        small_result larger = small_training_run(&t);
+        for (int i = 0; i < SMALL_TRAINING_STEPS; i++) {
+            assert_true(large.loss_scales[i] == ldexp(0x1p60, -i) && !large.updated[i]);
+            assert_true(isfinite(large.losses[i]) && !isfinite(large.norms[i]));
+        }
+        assert_memory_equal(large.weights, larger.weights, (size_t)large.elements * sizeof *large.weights);
+        assert_memory_not_equal(large.weights, usual.weights, (size_t)large.elements * sizeof *large.weights);
+        free(larger.weights);
+        free(large.weights);
+        t.first_loss_scale = 0x1p22; /* too large for the first steps only */
+        small_result found = small_training_run(&t);
+        for (int i = 1; i < SMALL_TRAINING_STEPS; i++)
+            assert_true(found.loss_scales[i] == found.loss_scales[i - 1] / (found.updated[i - 1] ? 1 : 2));
+        assert_true(!found.updated[0] && found.updated[SMALL_TRAINING_STEPS - 1]);
+        free(found.weights);
+    }
+    free(usual.weights);
+}
+
 static void training_learns(void **state) {
     (void)state;
     const small_training t = alone(FAMILY_LLAMA, false, 8, 4);
@@ -254,6 +375,9 @@ int main(void) {
         cmocka_unit_test(reproducible_keeps_bits),
         cmocka_unit_test(any_order_keeps_bits),
         cmocka_unit_test(units_agree),
+        cmocka_unit_test(storages_agree),
+        cmocka_unit_test(storages_keep_bits),
+        cmocka_unit_test(loss_scale_halves_until_gradients_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,16 @@
 """Makes the golden values of the parity cases: 20 AdamW steps of transformers' own GPT-2 and Llama in fp64.
 
     python make.py [CASE ...]        needs numpy, torch, transformers; writes CASE.json beside this script
+    python make.py --stored [CASE ...]    CASE-bf16.json and CASE-fp16.json: the same steps with 16-bit storage
 
 Running the tests needs none of this. The fp64 reference replaces what transformers computes in fp32 even in a double
 model: rotary angles, RMSNorm, and the softmax of Llama's eager attention (sdpa is used, which keeps the type). The same
 run in PyTorch's fp32, all as transformers has it, gives the "fp32" entries: what rounding alone does.
+
+With 16-bit storage the model is transformers' own, parameters, activations and gradients in bf16 or fp16, around fp32
+master weights as PyTorch's FSDP keeps them: every step rounds the masters into the model, and widens its gradients for
+clipping and AdamW. In fp16 the loss is multiplied by 1024 for the backward pass, which changes nothing but what would
+be too small for fp16.
 """
 import configparser
 import json
@@ -119,13 +125,26 @@ def learning_rate(settings, step):
     return least + (rate - least) * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2
 
 
+def stored_gradients(model, masters, loss, scale):
+    """Backward in the model's storage; the masters get the gradients in their own."""
+    for parameter in model.parameters():
+        parameter.grad = None
+    (loss * scale).backward()
+    for master, parameter in zip(masters, model.parameters()):
+        master.grad = parameter.grad.to(master.dtype) / scale
+
+
 def train(shape, settings, dtype):
+    """dtype: of everything; with 16 bits masters and optimizer are fp32."""
     torch.manual_seed(0)
-    model = make_model(shape, dtype)
+    model = make_model(shape, torch.float32 if dtype.itemsize == 2 else dtype)
+    masters = [torch.nn.Parameter(p.detach().clone()) for p in model.parameters()]
+    scale = 1024 if dtype == torch.float16 else 1
+    model = model.to(dtype)
     steps, batch, length = (int(settings[f"train.{key}"]) for key in ("steps", "global_batch", "sequence"))
     stream = torch.from_numpy(formula.tokens(steps * batch * length + 1, int(shape["vocabulary"])))
-    matrices = [p for p in model.parameters() if p.dim() >= 2]
-    vectors = [p for p in model.parameters() if p.dim() < 2]
+    matrices = [p for p in masters if p.dim() >= 2]
+    vectors = [p for p in masters if p.dim() < 2]
     optimizer = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": float(settings["optimizer.weight_decay"])},
          {"params": vectors, "weight_decay": 0.0}],
@@ -137,16 +156,22 @@ def train(shape, settings, dtype):
         first = step * batch * length
         tokens = stream[first:first + batch * length].view(batch, length)
         targets = stream[first + 1:first + batch * length + 1]
+        with torch.no_grad():
+            for master, parameter in zip(masters, model.parameters()):
+                parameter.copy_(master)
         logits = model(tokens, use_cache=False).logits
+        logits = logits.float() if dtype.itemsize == 2 else logits
         loss = torch.nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), targets)
-        optimizer.zero_grad()
-        loss.backward()
-        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), float(settings["optimizer.clip"]))))
+        stored_gradients(model, masters, loss, scale)
+        norms.append(float(torch.nn.utils.clip_grad_norm_(masters, float(settings["optimizer.clip"]))))
         optimizer.step()
         losses.append(loss.item())
+    names = [name for name, _ in model.named_parameters()]
     with torch.no_grad():
+        for master, parameter in zip(masters, model.parameters()):
+            parameter.copy_(master)
         logits = model(stream[None, :length], use_cache=False).logits[0].double()
-    return losses, norms, {n: p.detach().double().numpy() for n, p in model.named_parameters()}, logits.numpy()
+    return losses, norms, {n: p.detach().double().numpy() for n, p in zip(names, masters)}, logits.numpy()
 
 
 def sample_stride(shape):
@@ -214,8 +239,36 @@ def make(name, shape, settings):
     print(f"{name}: loss {losses[0]:.4f} -> {losses[-1]:.4f}, norms {min(norms):.3f} to {max(norms):.3f}, {rounding}", worst)
 
 
+def distance(weights, exact):
+    """Of all compared elements together, relative."""
+    pairs = [(compared(n, weights[n]), compared(n, exact[n])) for n in exact]
+    return math.sqrt(sum(np.linalg.norm(w - e) ** 2 for w, e in pairs) / sum(np.linalg.norm(e) ** 2 for _, e in pairs))
+
+
+def make_stored(name, shape, settings):
+    exact_losses, exact_norms, exact, _ = train(shape, settings, torch.float64)
+    for storage, dtype in ("bf16", torch.bfloat16), ("fp16", torch.float16):
+        losses, norms, weights, _ = train(shape, settings, dtype)
+        stored = {"case": name, "storage": storage,
+                  "made_with": f"PyTorch {torch.__version__}, transformers {transformers.__version__}",
+                  "from_fp64": {"loss": largest(abs(a - b) / b for a, b in zip(losses, exact_losses)),
+                                "gradient_norm": largest(abs(a - b) / b for a, b in zip(norms, exact_norms)),
+                                "weights": largest([distance(weights, exact)])},
+                  "loss": losses, "gradient_norm": norms}
+        lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in stored.items()]
+        (HERE / f"{name}-{storage}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        print(name, storage, stored["from_fp64"])
+
+
+STORED_CASES = ["gpt2-tied", "llama-untied"]
+
+
 def main():
     cases = read_cases()
+    if sys.argv[1:2] == ["--stored"]:
+        for name in sys.argv[2:] or STORED_CASES:
+            make_stored(name, *cases[name])
+        return
     for name in sys.argv[1:] or cases:
         make(name, *cases[name])
 

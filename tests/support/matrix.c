@@ -4,12 +4,13 @@
 
 #include <string.h>
 
-enum { STRATEGY, FAMILY, RANKS, RECOMPUTE, PREFETCH, PASSES, REDUCE, UNIT, FACTORS };
+enum { STRATEGY, FAMILY, RANKS, RECOMPUTE, PREFETCH, PASSES, REDUCE, UNIT, STORAGE, FACTORS };
 enum { FULL, GRADIENTS, OPTIMIZER, NONE, HYBRID };
 enum { MOST_LEVELS = 5, MOST_RUNS = 200 };
 
-static const int levels[FACTORS] = {5, 2, 5, 3, 3, 2, 2, 2};
+static const int levels[FACTORS] = {5, 2, 5, 3, 3, 2, 2, 2, 3};
 static const int ranks_of[] = {1, 2, 3, 4, 8}, prefetch_of[] = {0, 1, 3}, passes_of[] = {1, 3};
+static const dtype storage_of[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
 static const recompute_policy recompute_of[] = {RECOMPUTE_NONE, RECOMPUTE_BLOCK, RECOMPUTE_MEMORY};
 
 /* Hybrid sharding needs an even number of ranks; in groups of one rank there is no reduction each micro-batch. */
@@ -82,7 +83,8 @@ static matrix_run run_of(const int *row) {
                         .unit_blocks = 1 + row[UNIT],
                         .keep_gathered = strategy == GRADIENTS || strategy == OPTIMIZER,
                         .reduce_each = row[REDUCE] == 0,
-                        .recompute = recompute_of[row[RECOMPUTE]]};
+                        .recompute = recompute_of[row[RECOMPUTE]],
+                        .storage = storage_of[row[STORAGE]]};
 }
 
 const matrix_run *matrix_runs(int *count) {

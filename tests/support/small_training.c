@@ -61,6 +61,8 @@ static config config_of(const small_training *t) {
     c.shard.memory = t->memory;
     c.shard.unit = t->unit_blocks;
     c.shard.timeout = 60;
+    c.precision.compute = t->compute;
+    c.precision.communicate = t->communicate;
     return c;
 }
 
@@ -117,6 +119,8 @@ static void step_and_report(member *m, int64_t number) {
     if (m->world.rank == 0) {
         m->result->losses[number] = result[RESULT_LOSS];
         m->result->norms[number] = result[RESULT_NORM];
+        m->result->loss_scales[number] = result[RESULT_LOSS_SCALE];
+        m->result->updated[number] = result[RESULT_BAD] == 0;
     }
 }
 
@@ -152,6 +156,8 @@ static void *rank_main(void *argument) {
           e.message);
     check(run_create(m->plan->validation->program, &m->world, m->device, &m->arena, &run_with, &m->validation, &e),
           "%s", e.message);
+    if (t->first_loss_scale > 0)
+        m->plan->precision.loss_scale = t->first_loss_scale;
     weights_prepare(m->plan, m->plan->train, m->train, t->sequence);
     if (t->trace_folder != NULL)
         m->trace = trace_create(m->plan->train->program, 2, 3);

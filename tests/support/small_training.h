@@ -15,6 +15,8 @@ typedef struct small_training {
     int prefetch;
     bool keep_gathered, reduce_each, reproducible;
     recompute_policy recompute;
+    int compute, communicate; /* config_compute, config_communicate */
+    double first_loss_scale;  /* of dynamic scaling; 0: as usual */
     uint64_t order_seed;      /* as in engine/run.h */
     const char *trace_folder; /* where the timeline of steps 2 and 3 is written; NULL: none is */
     int64_t memory;           /* budget of recompute = memory */
@@ -23,6 +25,8 @@ typedef struct small_training {
 
 typedef struct small_result {
     double losses[SMALL_TRAINING_STEPS], norms[SMALL_TRAINING_STEPS];
+    double loss_scales[SMALL_TRAINING_STEPS]; /* that each step used; 1: none */
+    bool updated[SMALL_TRAINING_STEPS];
     double validation; /* loss of one batch, after the last step */
     float *weights;    /* [elements], all parameters one after the other, after the last step; freed by the caller */
     int64_t elements;
