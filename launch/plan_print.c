@@ -22,6 +22,18 @@ static void print_model(const plan *p, const config *c, FILE *to) {
             p->mesh.group_size == 1 ? "" : "s", (long long)c->shard.prefetch);
 }
 
+/* Nothing where everything is fp32. */
+static void print_precision(const plan *p, FILE *to) {
+    const precision_settings *s = &p->precision;
+    if (s->storage == DTYPE_F32 && s->wire == DTYPE_F32 && !s->tf32)
+        return;
+    fprintf(to, "precision    parameters and activations in %s%s, gradients sent in %s", dtype_name(s->storage),
+            s->tf32 ? ", matmuls in tf32" : "", dtype_name(s->wire));
+    if (s->loss_scale > 0)
+        fprintf(to, ", loss scale %g%s", s->loss_scale, s->loss_scale_interval > 0 ? " at first, dynamic" : "");
+    fputc('\n', to);
+}
+
 static void print_recompute(const plan *p, const config *c, FILE *to) {
     static const char *const policies[] = {"none", "block", "attention", "memory"};
     if (c->shard.recompute == RECOMPUTE_NONE || p->train == NULL)
@@ -68,6 +80,7 @@ static void print_memory(const plan *p, FILE *to) {
 
 void plan_print(const plan *p, const config *c, FILE *to) {
     print_model(p, c, to);
+    print_precision(p, to);
     print_recompute(p, c, to);
     print_memory(p, to);
     const program *x = p->train != NULL ? p->train->program : p->validation->program;

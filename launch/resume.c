@@ -96,6 +96,7 @@ static bool load(const search *s, resume *found, error *damage, error *e) {
     check_fit(found, s, e);
     if (!world_agree(s->world, e))
         return false;
+    training_state_write_loss_scale(s->plan, s->run, &found->at);
     training_state_restore(s->plan, s->run, found->manifest, found->path, damage);
     return world_agree_and_go_on(s->world, damage);
 }

@@ -107,8 +107,10 @@ static void begin(trainer *t, const position *at, bool in_background) {
         .step = at->step, .updates = training_state_updates(t->plan, t->train), .keep = t->config->output.keep};
     c->step = at->step;
     c->began = seconds_now();
+    position here = *at;
+    training_state_read_loss_scale(t->plan, t->train, &here);
     if (t->world->rank == 0)
-        facts.training = training_record(t->config, &t->plan->model->shape, t->data, t->world->size, *at);
+        facts.training = training_record(t->config, &t->plan->model->shape, t->data, t->world->size, here);
     c->writing = checkpoint_begin(&state, t->world, c->folder, &facts, in_background ? c->copy : NULL);
     json_decref(facts.training);
     if (in_background)

@@ -140,15 +140,19 @@ static bool judge(const trainer *t, int64_t step, const double *result, int *ski
     const int unit = (int)result[RESULT_BAD_UNIT];
     const char *where = unit < 0 ? "loss" : t->plan->model->list.unit_names[unit];
     const char *what = unit < 0 ? "the " : "the gradient of ";
+    const precision_settings *precision = &t->plan->precision;
+    const bool constant_scale = precision->loss_scale > 0 && precision->loss_scale_interval == 0;
+    const char *advice =
+        unit >= 0 && constant_scale ? "lower precision.loss_scale, or make it dynamic" : "lower the learning rate";
     if (t->config->train.nonfinite == CONFIG_NONFINITE_STOP)
-        return error_set(e, EXIT_INTERNAL,
-                         "step %lld: %s%s is not finite (loss %g, gradient norm %g); lower the learning rate, or "
-                         "train.nonfinite = skip leaves such updates out",
-                         (long long)step + 1, what, where, plain(result[RESULT_LOSS]), plain(result[RESULT_NORM]));
+        return error_set(
+            e, EXIT_INTERNAL,
+            "step %lld: %s%s is not finite (loss %g, gradient norm %g); %s, or train.nonfinite = skip leaves "
+            "such updates out",
+            (long long)step + 1, what, where, plain(result[RESULT_LOSS]), plain(result[RESULT_NORM]), advice);
     if (++*skipped == SKIPPED_IN_A_ROW)
-        return error_set(e, EXIT_INTERNAL,
-                         "step %lld: %s%s is not finite, for the %dth step in a row; lower the learning rate",
-                         (long long)step + 1, what, where, SKIPPED_IN_A_ROW);
+        return error_set(e, EXIT_INTERNAL, "step %lld: %s%s is not finite, for the %dth step in a row; %s",
+                         (long long)step + 1, what, where, SKIPPED_IN_A_ROW, advice);
     return true;
 }
 

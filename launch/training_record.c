@@ -34,6 +34,16 @@ static json_t *data_json(const config *c, const data *d, json_t *resolved) {
     return of;
 }
 
+static json_t *position_json(const position *at) {
+    json_t *made = json_pack("{s:I, s:I, s:i}", "windows", (json_int_t)at->windows, "tokens", (json_int_t)at->tokens,
+                             "skipped", at->skipped);
+    if (at->loss_scale > 0) {
+        json_object_set_new(made, "loss_scale", json_real(at->loss_scale));
+        json_object_set_new(made, "good_steps", json_real(at->good_steps));
+    }
+    return made;
+}
+
 json_t *training_record(const config *c, const model_shape *shape, const data *d, int ranks, position at) {
     json_t *record = json_object(), *mathematics = json_object(), *resolved = config_json(c);
     json_object_set_new(mathematics, "model", shape_json(shape));
@@ -41,9 +51,7 @@ json_t *training_record(const config *c, const model_shape *shape, const data *d
     json_object_set_new(mathematics, "data", data_json(c, d, resolved));
     json_object_set_new(mathematics, "batch", json_integer(c->train.global_batch));
     json_object_set_new(mathematics, "sequence", json_integer(c->train.sequence));
-    json_object_set_new(record, "position",
-                        json_pack("{s:I, s:I, s:i}", "windows", (json_int_t)at.windows, "tokens", (json_int_t)at.tokens,
-                                  "skipped", at.skipped));
+    json_object_set_new(record, "position", position_json(&at));
     json_object_set_new(record, "ranks", json_integer(ranks));
     json_object_set_new(record, "mathematics", mathematics);
     json_object_set_new(record, "config", resolved);
@@ -129,7 +137,12 @@ bool training_record_position(const json_t *saved, int64_t step, const config *c
     *at = (position){.step = step,
                      .windows = json_integer_value(windows),
                      .tokens = json_integer_value(tokens),
-                     .skipped = (int)json_integer_value(json_object_get(from, "skipped"))};
+                     .skipped = (int)json_integer_value(json_object_get(from, "skipped")),
+                     .loss_scale = json_number_value(json_object_get(from, "loss_scale")),
+                     .good_steps = json_number_value(json_object_get(from, "good_steps"))};
+    if (!(at->loss_scale == 0 || (at->loss_scale >= 1 && at->good_steps >= 0)))
+        return error_set(e, EXIT_MODEL, "%s: its manifest has a loss scale of %g after %g good steps", path,
+                         at->loss_scale, at->good_steps);
     if (!json_is_integer(windows) || !json_is_integer(tokens) || at->windows < 0 || at->tokens < 0 || length < 1)
         return error_set(e, EXIT_MODEL,
                          "%s: its manifest does not say how far in the data it is; this program did not write it so",

@@ -1,6 +1,7 @@
 /* What a checkpoint says about the run that it is of: the "training" object of its manifest.
  *
- *   position     {windows, tokens, skipped}: windows taken and tokens trained on, and bad steps in a row
+ *   position     {windows, tokens, skipped}: windows taken and tokens trained on, and bad steps in a row; with dynamic
+ *                loss scaling {loss_scale, good_steps} as well, the state after the step (engine/device/update.h)
  *   ranks        that saved it
  *   mathematics  what a run must agree on to go on: model, optimizer, data (files by size and a sample of their
  *                content, tokens, order, seed), batch (sequences of a step), sequence (tokens of a sequence)
@@ -17,6 +18,8 @@ typedef struct position {
     int64_t windows; /* taken from the data since the run's first step; counted in windows of the present length */
     int64_t tokens;  /* trained on */
     int skipped;     /* steps in a row whose update was left out */
+    /* Of dynamic loss scaling, when it was saved; 0: not known, or none. */
+    double loss_scale, good_steps;
 } position;
 
 /* A new reference. Reads samples of the data files: for one rank to do. */

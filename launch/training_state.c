@@ -1,5 +1,7 @@
 #include "launch/training_state.h"
 
+#include "engine/device/update.h"
+
 static tensor_id tensor_of(const training_state *s, int32_t unit, state_part part) {
     const tensor_id *const tensors[STATE_PARTS] = {s->of->master, s->of->first_moment, s->of->second_moment};
     return tensors[part][unit];
@@ -25,6 +27,26 @@ int64_t training_state_updates(const plan *p, run *r) {
     double updates;
     run_read(r, p->train->update_count, 0, &updates, sizeof updates);
     return (int64_t)updates;
+}
+
+static bool scales_dynamically(const plan *p) {
+    return p->train->loss_scale != NO_TENSOR && p->precision.loss_scale_interval > 0;
+}
+
+void training_state_read_loss_scale(const plan *p, run *r, position *at) {
+    double state[LOSS_SCALE_COUNT] = {0};
+    if (scales_dynamically(p))
+        run_read(r, p->train->loss_scale, 0, state, sizeof state);
+    at->loss_scale = state[LOSS_SCALE];
+    at->good_steps = state[LOSS_SCALE_GOOD_STEPS];
+}
+
+void training_state_write_loss_scale(const plan *p, run *r, const position *at) {
+    const double state[LOSS_SCALE_COUNT] = {[LOSS_SCALE] =
+                                                at->loss_scale > 0 ? at->loss_scale : p->precision.loss_scale,
+                                            [LOSS_SCALE_GOOD_STEPS] = at->good_steps};
+    if (scales_dynamically(p))
+        run_write(r, p->train->loss_scale, 0, state, sizeof state);
 }
 
 bool training_state_restore(const plan *p, run *r, const checkpoint_manifest *m, const char *path, error *e) {

@@ -60,9 +60,9 @@ said() { # TEXT: on standard error, once
     [[ $(grep -cF -- "$1" stderr) -eq 1 ]]
 }
 
-copy_until() { # FOLDER STEP: straight/, as a run leaves it that was killed after that checkpoint
+copy_until() { # FOLDER STEP [FROM]: FROM (straight), as a run leaves it that was killed after that checkpoint
     rm -rf "$1"
-    cp -r straight "$1"
+    cp -r "${3:-straight}" "$1"
     rm -rf "$1/model"
     local checkpoint
     for checkpoint in "$1"/checkpoints/*; do
@@ -95,6 +95,13 @@ expect "goes on at 2 ranks, then at 8" same_run straight chain
 rm -r chain/checkpoints/step-00000016
 train 1 config.ini output.folder=chain shard.strategy=none
 expect "goes on at 1 rank" same_run straight chain
+
+# With weights as large as that, gradients overflow fp16 in some steps: the loss scale goes on where it was
+train 2 config.ini output.folder=half precision.compute=fp16 model.initialisation=2
+expect "the loss scale was halved before step 8" grep -qE '"step":8,.*"loss_scale":(32768|16384|8192|4096)\.0' half/metrics.jsonl
+copy_until half-again 8 half
+train 4 config.ini output.folder=half-again precision.compute=fp16 model.initialisation=2
+expect "fp16 goes on at 4 ranks" same_run half half-again
 
 train 1 config.ini output.folder=chain
 expect "nothing left to do" test $? -eq 0
