@@ -4,6 +4,18 @@
 # The same sources are built in one of two ways: by nvcc against the CUDA toolkit, or by the host's compilers against
 # tests/simcuda. Which one is told by include paths and libraries alone.
 
+# The module but for its kernels and libraries, as folder/libfsdp_cuda.so.
+function(fsdp_cuda_module target folder)
+  file(GLOB host CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/device/cuda/*.c ${CMAKE_SOURCE_DIR}/comm/nccl*.c)
+  add_library(${target} MODULE ${host} ${CMAKE_SOURCE_DIR}/engine/checked.c ${CMAKE_SOURCE_DIR}/engine/error.c
+                               ${CMAKE_SOURCE_DIR}/engine/device/operation.c)
+  target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_definitions(${target} PRIVATE _GNU_SOURCE FSDP_VERSION="${PROJECT_VERSION}")
+  target_link_options(${target} PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME fsdp_cuda C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY
+                                                                                           ${folder})
+endfunction()
+
 set(FSDP_CUDA_MISSING "")
 if(FSDP_CUDA MATCHES "^(auto|toolkit)$")
   include(CheckLanguage)
@@ -42,13 +54,8 @@ if(NOT FSDP_CUDA STREQUAL "simulated")
   find_package(CUDAToolkit REQUIRED)
 endif()
 
-file(GLOB FSDP_CUDA_HOST CONFIGURE_DEPENDS engine/device/cuda/*.c comm/nccl*.c)
 file(GLOB FSDP_CUDA_KERNELS CONFIGURE_DEPENDS engine/device/cuda/kernels/*.cu)
-add_library(fsdp_cuda MODULE ${FSDP_CUDA_HOST} engine/checked.c engine/error.c engine/device/operation.c)
-target_include_directories(fsdp_cuda PRIVATE ${CMAKE_SOURCE_DIR})
-target_compile_definitions(fsdp_cuda PRIVATE _GNU_SOURCE FSDP_VERSION="${PROJECT_VERSION}")
-target_link_options(fsdp_cuda PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
-set_target_properties(fsdp_cuda PROPERTIES C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+fsdp_cuda_module(fsdp_cuda ${CMAKE_BINARY_DIR})
 install(TARGETS fsdp_cuda LIBRARY DESTINATION lib/fsdp_train)
 
 if(FSDP_CUDA STREQUAL "simulated")
