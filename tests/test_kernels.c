@@ -68,11 +68,11 @@ static launch wanted_of(const launch *stored, const launch *got) {
     reference_launch(&want);
     if (!from_sum)
         return want;
-    launch again = want;
-    again.in[0] = launch_clone(got, DTYPE_F64, false).out[1];
+    launch done = launch_clone(got, DTYPE_F64, false), again = want;
+    again.in[0] = done.out[1];
     again.in[1].data = again.out[1].data = NULL;
     reference_launch(&again);
-    operand_release(&again.in[0]);
+    launch_release(&done);
     return want;
 }
 
