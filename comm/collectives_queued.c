@@ -44,7 +44,8 @@ typedef struct queued_collectives {
     exchange_part *parts;                  /* [world size]: of the exchange that is being queued */
     int32_t done;                          /* in this step: collectives before this number are */
     bool waits;
-    device_memory marks; /* what the window looks out of: nothing but its marks is used */
+    device *host;
+    device_memory marks; /* of the host: what the window looks out of: nothing but its marks is used */
     bool *near;          /* [world size] */
     window *window;
     messages *messages; /* NULL: all ranks are near */
@@ -330,7 +331,8 @@ static bool open_alarm(queued_collectives *c, const collectives_settings *settin
     }
     const collectives_settings aside = {
         .device = settings->device, .arena = &c->marks, .transport = TRANSPORT_AUTO, .timeout = settings->timeout};
-    if (device_cpu.allocate(NULL, WORKSPACE_ALIGNMENT, &c->marks, e) &&
+    const device_settings one_thread = {.threads = 1};
+    if (device_cpu.open(&one_thread, &c->host, e) && device_cpu.allocate(c->host, WORKSPACE_ALIGNMENT, &c->marks, e) &&
         window_open(w, &c->marks, c->near, c->count, &c->window, e) && w->nodes > 1)
         messages_open(w, far, &aside, c->list, 0, &c->messages, e);
     free(far);
@@ -357,7 +359,9 @@ static void queued_close(collectives *base) {
     if (c->window != NULL)
         window_close(c->window);
     if (c->marks.base != NULL)
-        device_cpu.release(NULL, &c->marks);
+        device_cpu.release(c->host, &c->marks);
+    if (c->host != NULL)
+        device_cpu.close(c->host);
     free(c->near);
     free(c->parts);
     free(c->links);
