@@ -3,6 +3,7 @@
 #include "copy_async.h"
 #include "counters.h"
 #include "fiber.h"
+#include "omission.h"
 #include "random.h"
 #include "report.h"
 #include "shared.h"
@@ -317,7 +318,8 @@ static void block_meet(int predicate, const char *file, int line) {
 }
 
 void simcuda_block_barrier(const char *file, int line) {
-    block_meet(0, file, line);
+    if (!simcuda_omits_barrier(file, line))
+        block_meet(0, file, line);
 }
 
 int simcuda_block_barrier_count(int predicate, const char *file, int line) {

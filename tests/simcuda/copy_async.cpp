@@ -2,6 +2,7 @@
 
 #include "access.h"
 #include "cuda_instructions.h"
+#include "omission.h"
 #include "random.h"
 #include "report.h"
 #include "shared.h"
@@ -49,7 +50,9 @@ void copy_async_commit(void) {
     t.groups.push_back(t.copies.size() - grouped);
 }
 
-void copy_async_wait(int groups) {
+void simcuda_copy_async_wait(int groups, const char *file, int line) {
+    if (simcuda_omits_barrier(file, line))
+        return;
     device_thread &t = *running_thread;
     size_t landed = 0;
     while (t.groups.size() > (size_t)groups) {

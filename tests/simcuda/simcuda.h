@@ -29,7 +29,9 @@
  * Environment: SIMCUDA_SEED (0), SIMCUDA_MEMORY (bytes, or with K, M, G; 8G), SIMCUDA_DEVICES (local ranks),
  * SIMCUDA_ARCHITECTURE (80, 86, 90 or 100: limits of shared memory; 80), SIMCUDA_DRIVER (version as
  * cudaDriverGetVersion gives it; 13000), SIMCUDA_RACES (0: races are not looked for, which saves 8 bytes of shadow per
- * byte and much time).
+ * byte and much time), SIMCUDA_OMIT (stream_wait:N, host_wait:N: the N-th cudaStreamWaitEvent, or wait of the host,
+ * does nothing; streams:N: communicators, from the N-th on, change streams; for tests of whether that is noticed, so it
+ * is said on standard error).
  *
  * What it does not do: device memory seen by other processes, kernels that talk between blocks, device code that calls
  * the host, textures, cooperative groups. Uninitialised local variables are the compiler's warning to give. A shared
@@ -91,6 +93,10 @@ bool simcuda_catch(void (*body)(void *state), void *state, char *text, size_t by
 void simcuda_forbid(void *p, size_t bytes);
 void simcuda_allow(void *p, size_t bytes);
 void simcuda_uninitialise(void *p, size_t bytes);
+
+/* Leaves out barriers of kernels (__syncthreads, __syncwarp, copy_async_wait), to see whether they are missed. Each
+ * thread asks `keeps` at each; false: it goes on at once. NULL: all are kept. */
+void simcuda_filter_barriers(bool (*keeps)(void *state, const char *file, int line), void *state);
 
 /* What kernels and libraries did to global memory between start and stop. */
 typedef struct simcuda_counters {

@@ -1,6 +1,7 @@
 #include "stream.h"
 
 #include "error.h"
+#include "omission.h"
 #include "report.h"
 #include "simcuda.h"
 
@@ -44,6 +45,12 @@ std::vector<work_handle> predecessors(const CUstream_st &s) {
 void add(CUstream_st &s, const std::string &name, std::function<bool()> advance, std::vector<work_handle> after) {
     s.last = work_add(s.chain, name, std::move(advance), after);
     work_poll();
+}
+
+/* Whether waiting for the stream would tell the host anything. */
+bool host_learns(const CUstream_st &s) {
+    const std::vector<work_handle> all = predecessors(s);
+    return std::any_of(all.begin(), all.end(), [](const work_handle &w) { return !work_is_known(w, {}); });
 }
 
 /* A call that waits or asks is not allowed on a stream that captures. */
@@ -151,7 +158,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
         return give(cudaErrorInvalidResourceHandle);
     if (const cudaError_t error = refuse_capturing(s))
         return error;
-    stream_finish(*s);
+    if (!simcuda_omits(OMIT_HOST_WAIT, "cudaStreamSynchronize", host_learns(*s)))
+        stream_finish(*s);
     return cudaSuccess;
 }
 
@@ -172,7 +180,9 @@ cudaError_t cudaDeviceSynchronize(void) {
     for (CUstream_st *s : streams())
         if (s->capture)
             return capture_spoil(*s->capture, cudaErrorStreamCaptureUnsupported);
-    work_finish_all();
+    const bool learns = std::any_of(streams().begin(), streams().end(), [](CUstream_st *s) { return host_learns(*s); });
+    if (!simcuda_omits(OMIT_HOST_WAIT, "cudaDeviceSynchronize", learns))
+        work_finish_all();
     return cudaSuccess;
 }
 
@@ -201,6 +211,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
     if (!event->mark)
         return cudaSuccess;
     std::vector<work_handle> after = predecessors(*s);
+    if (simcuda_omits(OMIT_STREAM_WAIT, "cudaStreamWaitEvent", !work_is_known(event->mark, after)))
+        return cudaSuccess;
     after.push_back(event->mark);
     add(*s, "wait for an event", nullptr, after);
     return cudaSuccess;
@@ -266,7 +278,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
         return give(cudaErrorInvalidResourceHandle);
     if (event->capture)
         return give(cudaErrorCapturedEvent);
-    work_finish(event->mark);
+    if (!simcuda_omits(OMIT_HOST_WAIT, "cudaEventSynchronize", !work_is_known(event->mark, {})))
+        work_finish(event->mark);
     return cudaSuccess;
 }
 
@@ -279,7 +292,11 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
         return give(cudaErrorCapturedEvent);
     if (const cudaError_t error = capture_forbids_unsafe_call())
         return error;
-    return work_is_done(event->mark) ? cudaSuccess : cudaErrorNotReady;
+    const bool learns = !work_is_known(event->mark, {});
+    if (!simcuda_omits_next(OMIT_HOST_WAIT) && !work_is_done(event->mark))
+        return cudaErrorNotReady;
+    simcuda_omits(OMIT_HOST_WAIT, "cudaEventQuery", learns);
+    return cudaSuccess;
 }
 
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
@@ -292,6 +309,16 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEve
         return cudaErrorNotReady;
     *milliseconds = (float)((end->mark->when - start->mark->when) * 1e3);
     return cudaSuccess;
+}
+
+cudaStream_t simcuda_exchanged_stream(cudaStream_t stream) {
+    hold lock;
+    const auto own = std::find(streams().begin(), streams().end(), stream_of(stream));
+    auto next = own;
+    do
+        next = next + 1 == streams().end() ? streams().begin() : next + 1;
+    while ((*next)->priority != (*own)->priority);
+    return *next;
 }
 
 void simcuda_queue(cudaStream_t stream, simcuda_work w) {

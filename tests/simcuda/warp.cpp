@@ -1,6 +1,7 @@
 /* Functions at which the lanes of a warp meet: barriers, shuffles, votes, reductions. */
 #include "block.h"
 
+#include "omission.h"
 #include "report.h"
 
 #include <algorithm>
@@ -157,7 +158,8 @@ void warp_meet(meeting where, unsigned mask, void *payload, const char *file, in
 using namespace simcuda;
 
 void simcuda_warp_barrier(unsigned mask, const char *file, int line) {
-    warp_meet(MEET_WARP_BARRIER, mask, nullptr, file, line, order_lanes);
+    if (!simcuda_omits_barrier(file, line))
+        warp_meet(MEET_WARP_BARRIER, mask, nullptr, file, line, order_lanes);
 }
 
 uint64_t simcuda_shuffle_bits(unsigned mask, uint64_t bits, int operand, int width, simcuda_shuffle kind,

@@ -236,6 +236,14 @@ bool work_is_done(const work_handle &target) {
     return true;
 }
 
+bool work_is_known(const work_handle &target, const std::vector<work_handle> &after) {
+    vector_clock known = queue().host;
+    for (const work_handle &earlier : after)
+        if (earlier)
+            clock_join(known, earlier->clock);
+    return !target || ((size_t)target->chain < known.size() && known[(size_t)target->chain] >= target->position);
+}
+
 void work_forget() {
     queue_state &q = queue();
     for (const work_handle &w : q.unfinished) {

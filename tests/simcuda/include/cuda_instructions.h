@@ -34,7 +34,12 @@ void simcuda_ldmatrix(uint32_t *r, const void *shared_row, int matrices, int tra
 
 void copy_async_16(void *shared, const void *global, int source_bytes);
 void copy_async_commit(void);
-void copy_async_wait(int groups); /* until at most so many committed groups of this thread are under way */
+void simcuda_copy_async_wait(int groups, const char *file, int line);
+}
+
+/* Until at most so many committed groups of this thread are under way. */
+static inline void copy_async_wait(int groups, SIMCUDA_SITE) {
+    simcuda_copy_async_wait(groups, file, line);
 }
 
 static inline void mma_m16n8k16_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4],
