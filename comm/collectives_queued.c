@@ -13,6 +13,7 @@
 #include "comm/patience.h"
 #include "engine/checked.h"
 #include "engine/device/communication.h"
+#include "engine/device/cpu/shared_memory.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -44,8 +45,7 @@ typedef struct queued_collectives {
     exchange_part *parts;                  /* [world size]: of the exchange that is being queued */
     int32_t done;                          /* in this step: collectives before this number are */
     bool waits;
-    device *host;
-    device_memory marks; /* of the host: what the window looks out of: nothing but its marks is used */
+    device_memory marks; /* what the window looks out of: nothing but its marks is used */
     bool *near;          /* [world size] */
     window *window;
     messages *messages; /* NULL: all ranks are near */
@@ -331,8 +331,7 @@ static bool open_alarm(queued_collectives *c, const collectives_settings *settin
     }
     const collectives_settings aside = {
         .device = settings->device, .arena = &c->marks, .transport = TRANSPORT_AUTO, .timeout = settings->timeout};
-    const device_settings one_thread = {.threads = 1};
-    if (device_cpu.open(&one_thread, &c->host, e) && device_cpu.allocate(c->host, WORKSPACE_ALIGNMENT, &c->marks, e) &&
+    if (shared_memory_create(WORKSPACE_ALIGNMENT, &c->marks, e) &&
         window_open(w, &c->marks, c->near, c->count, &c->window, e) && w->nodes > 1)
         messages_open(w, far, &aside, c->list, 0, &c->messages, e);
     free(far);
@@ -359,9 +358,7 @@ static void queued_close(collectives *base) {
     if (c->window != NULL)
         window_close(c->window);
     if (c->marks.base != NULL)
-        device_cpu.release(c->host, &c->marks);
-    if (c->host != NULL)
-        device_cpu.close(c->host);
+        shared_memory_release(&c->marks);
     free(c->near);
     free(c->parts);
     free(c->links);

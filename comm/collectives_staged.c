@@ -6,6 +6,7 @@
 #include "comm/collectives.h"
 #include "comm/parts.h"
 #include "engine/checked.h"
+#include "engine/device/cpu/shared_memory.h"
 
 #include <stdlib.h>
 
@@ -121,7 +122,7 @@ static void staged_close(collectives *base) {
     if (c->inner != NULL)
         collectives_close(c->inner);
     if (c->mirror.base != NULL)
-        c->host->functions->release(c->host, &c->mirror);
+        shared_memory_release(&c->mirror);
     if (c->host != NULL)
         c->host->functions->close(c->host);
     free(c->issued);
@@ -145,7 +146,7 @@ static bool staged_open(world *w, const collectives_settings *settings, const co
         c->list[i] = list[i];
     const device_settings one_thread = {.threads = 1};
     if (device_cpu.open(&one_thread, &c->host, e))
-        c->host->functions->allocate(c->host, settings->arena->bytes, &c->mirror, e);
+        shared_memory_create(settings->arena->bytes, &c->mirror, e);
     if (world_agree(w, e)) {
         collectives_settings inner = *settings;
         inner.device = c->host;

@@ -5,23 +5,8 @@
 set -uo pipefail
 # shellcheck source=tests/support/launch.sh
 source "$(dirname "$0")/support/launch.sh"
-golden=$tests/golden
-
-value_of() { # KEY ARGUMENT ...: the value of the argument KEY=VALUE
-    local key=$1 argument
-    shift
-    for argument in "$@"; do
-        [[ $argument != "$key="* ]] || echo "${argument#*=}"
-    done
-}
-
-prepare() { # an empty folder with the model and just the tokens of 20 steps
-    rm -rf model out tokens.bin
-    "$build/tool_model" model "${shape[@]}" || return
-    local windows=$((20 * $(value_of train.global_batch "${settings[@]}")))
-    "$build/tool_tokens" tokens.bin "$(value_of vocabulary "${shape[@]}")" \
-        $((windows * $(value_of train.sequence "${settings[@]}") + 1)) tokens32
-}
+# shellcheck source=tests/support/parity.sh
+source "$tests/support/parity.sh"
 
 check() { # CASE RANKS OVERRIDE ...: train and compare
     local name=$1 ranks=$2
@@ -41,10 +26,6 @@ check_stored() { # CASE STORAGE RANKS OVERRIDE ...: the same with 16-bit storage
     echo "$name in $storage at $ranks ranks $*"
     expect "$name in $storage at $ranks ranks $*: values" "$build/tool_compare" "$golden/$name.json" out \
         "$golden/$name-$storage.json"
-}
-
-numbers() { # FOLDER: what must not depend on how fast it ran
-    grep -o '"\(loss\|gradient_norm\)": *[^,}]*' "$1/metrics.jsonl"
 }
 
 same_bits() { # CASE: one thread and two
@@ -71,13 +52,10 @@ reproducible() { # CASE COMPUTE RANKS ...: the same model and metrics at every n
     done
 }
 
-while IFS='|' read -r name ranks shape settings; do
-    name=${name// /}
-    [[ $name != '#'* ]] || continue
-    read -ra shape <<< "$shape"
-    read -ra settings <<< "$settings"
-    expect "$name: model and tokens" prepare
-    for count in $ranks; do
+check_case() { # CASE RANK_COUNT ...
+    local name=$1 count storage
+    shift
+    for count in "$@"; do
         check "$name" "$count" shard.strategy=full
     done
     case $name in
@@ -111,5 +89,7 @@ while IFS='|' read -r name ranks shape settings; do
         check "$name" 2 shard.unit=2 shard.prefetch=3
         ;;
     esac
-done < "$golden/cases.txt"
+}
+
+for_each_case check_case
 finish

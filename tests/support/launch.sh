@@ -7,6 +7,7 @@
 #   finish                       ends the test
 
 build=$(realpath "$1")
+programs=$build # where fsdp_train is that `train` starts
 tests=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -24,7 +25,7 @@ train() {
     if [[ $ranks -gt 1 ]]; then
         launcher=(mpirun -np "$ranks" --oversubscribe --bind-to none)
     fi
-    timeout 120 "${launcher[@]}" "$build/fsdp_train" "$@" > stdout 2> stderr < /dev/null
+    timeout "${patience:-120}" "${launcher[@]}" "$programs/fsdp_train" "$@" > stdout 2> stderr < /dev/null
 }
 
 small_run() { # STEPS

@@ -61,28 +61,15 @@ static pool *cpu_host_threads(const device *d) {
 }
 
 static bool cpu_allocate(device *d, size_t bytes, device_memory *memory, error *e) {
-    int file = memfd_create("fsdp_train arena", MFD_CLOEXEC);
-    if (file < 0)
-        return error_set_own(e, EXIT_LAUNCH, "cannot create shared memory: memfd_create: %s", strerror(errno));
-    size_t mapped = bytes > 0 ? bytes : 1;
-    void *base = NULL;
-    if (ftruncate(file, (off_t)mapped) == 0)
-        base = shared_memory_map(file, mapped, PROT_READ | PROT_WRITE);
-    if (base == NULL) {
-        error_set_own(e, EXIT_LAUNCH, "cannot map %zu bytes of shared memory: %s", bytes, strerror(errno));
-        close(file);
+    if (!shared_memory_create(bytes, memory, e))
         return false;
-    }
-    shared_memory_populate(cpu_of(d)->pool, base, mapped);
-    *memory = (device_memory){.base = base, .bytes = bytes, .handle = file};
+    shared_memory_populate(cpu_of(d)->pool, memory->base, bytes);
     return true;
 }
 
 static void cpu_release(device *d, device_memory *memory) {
     (void)d;
-    munmap(memory->base, memory->bytes > 0 ? memory->bytes : 1);
-    close(memory->handle);
-    *memory = (device_memory){.handle = -1};
+    shared_memory_release(memory);
 }
 
 static bool cpu_allocate_host(device *d, size_t bytes, void **memory, error *e) {

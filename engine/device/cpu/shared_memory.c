@@ -3,6 +3,7 @@
 #include "engine/checked.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -27,6 +28,31 @@ void *shared_memory_map(int file, size_t bytes, int protection) {
         munmap(start, before);
     munmap(base + mapped, reserved - before - mapped);
     return base;
+}
+
+static size_t mapped_bytes(size_t bytes) {
+    return bytes > 0 ? bytes : 1;
+}
+
+bool shared_memory_create(size_t bytes, device_memory *memory, error *e) {
+    const size_t mapped = mapped_bytes(bytes);
+    const int file = memfd_create("fsdp_train arena", MFD_CLOEXEC);
+    if (file < 0)
+        return error_set_own(e, EXIT_LAUNCH, "cannot create shared memory: memfd_create: %s", strerror(errno));
+    void *base = ftruncate(file, (off_t)mapped) == 0 ? shared_memory_map(file, mapped, PROT_READ | PROT_WRITE) : NULL;
+    if (base == NULL) {
+        error_set_own(e, EXIT_LAUNCH, "cannot map %zu bytes of shared memory: %s", bytes, strerror(errno));
+        close(file);
+        return false;
+    }
+    *memory = (device_memory){.base = base, .bytes = bytes, .handle = file};
+    return true;
+}
+
+void shared_memory_release(device_memory *memory) {
+    munmap(memory->base, mapped_bytes(memory->bytes));
+    close(memory->handle);
+    *memory = (device_memory){.handle = -1};
 }
 
 typedef struct fresh {

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Training on GPUs, simulated (tests/simcuda): fsdp_train itself with its CUDA device, cuBLASLt and NCCL, against golden/
+# and against the CPU, under seeds that pick the order in which everything queued happens. Arguments: the build folder;
+# "all" for 20 seeds and the larger golden cases, which takes long.
+set -uo pipefail
+# shellcheck source=tests/support/launch.sh
+source "$(dirname "$0")/support/launch.sh"
+# shellcheck source=tests/support/parity.sh
+source "$tests/support/parity.sh"
+programs=$build/simulated # fsdp_train beside the simulated device
+if [[ ${2:-} == all ]]; then
+    seeds=$(seq 20) golden_cases=' gpt2-tiny gpt2-tied llama-untied ' patience=1200
+else
+    seeds='1 2' golden_cases=' gpt2-tiny '
+fi
+
+same_run() { # FOLDER FOLDER
+    cmp <(numbers "$1") <(numbers "$2") && cmp "$1/model/model.safetensors" "$2/model/model.safetensors"
+}
+
+# ---- golden values ----
+
+golden_run() { # CASE RANKS STORED OVERRIDE ...
+    rm -rf out
+    echo "$1 at $2 ranks ${*:4}"
+    expect "$1 at $2 ranks ${*:4}: run" train "$2" "$golden/parity.ini" "${settings[@]}" device.kind=cuda "${@:4}"
+    # shellcheck disable=SC2086 # STORED may be nothing
+    expect "$1 at $2 ranks ${*:4}: values" "$build/tool_compare" "$golden/$1.json" out $3
+}
+
+golden_case() { # CASE
+    local ranks storage
+    [[ $golden_cases == *" $1 "* ]] || return
+    for ranks in 1 2 4; do
+        golden_run "$1" "$ranks" ''
+        for storage in bf16 fp16; do
+            [[ ! -e $golden/$1-$storage.json ]] ||
+                golden_run "$1" "$ranks" "$golden/$1-$storage.json" precision.compute=$storage
+        done
+    done
+}
+
+SIMCUDA_SEED=7 for_each_case golden_case
+
+# ---- strategies, ranks, seeds: the same bits, and the CPU's losses ----
+
+losses_agree() { # FOLDER FOLDER TOLERANCE: relative
+    paste <(numbers "$1" | grep loss) <(numbers "$2" | grep loss) | sed 's/"loss": *//g' | awk -v allowed="$3" '
+        { difference = ($1 - $2) / $2; if (difference > allowed || difference < -allowed) { print; bad = 1 } }
+        END { exit bad || NR == 0 }'
+}
+
+on_gpus() { # RANKS FOLDER OVERRIDE ...: under every seed, with the same bits
+    local seed
+    rm -rf "$2"
+    for seed in $seeds; do
+        rm -rf again
+        SIMCUDA_SEED=$seed expect "seed $seed, $1 ranks ${*:3}" train "$1" config.ini device.kind=cuda output.folder=again "${@:3}"
+        [[ -e $2 ]] || cp -r again "$2"
+        expect "seed $seed, $1 ranks ${*:3}: the bits of every seed" same_run "$2" again
+    done
+}
+
+small_run 2
+on_cpu() { # FOLDER OVERRIDE ...
+    rm -rf "$1"
+    expect "CPU ${*:2}" train 1 config.ini output.folder="$1" "${@:2}"
+}
+batch=train.global_batch=4
+
+# Sums in the order of ranks: the bits of one rank at every number of them, in every strategy.
+on_cpu cpu $batch
+on_gpus 1 one $batch shard.reduce=reproducible
+expect 'fp32: the losses of the CPU' losses_agree one cpu 5e-7
+for settings in '2 shard.strategy=full' '2 shard.strategy=gradients' '2 shard.strategy=none' '4 shard.strategy=full' \
+    '4 shard.strategy=optimizer shard.recompute=block' '4 shard.group=2 shard.prefetch=3'; do
+    # shellcheck disable=SC2086 # several words
+    on_gpus ${settings%% *} several $batch shard.reduce=reproducible ${settings#* }
+    expect "the bits of one rank: $settings" same_run one several
+done
+
+# Sums in NCCL's order, odd numbers of ranks, 16-bit storage and what travels in it.
+on_gpus 3 three train.global_batch=6
+on_cpu cpu train.global_batch=6
+expect 'three ranks: the losses of the CPU' losses_agree three cpu 5e-7
+for storage in bf16 fp16; do
+    on_cpu cpu $batch precision.compute=$storage
+    on_gpus 2 several $batch precision.compute=$storage precision.communicate=bf16 shard.keep_gathered=yes
+    # A logit is off by a rounding to the storage, here and there another one; a loss is the mean over many.
+    expect "$storage: the losses of the CPU" losses_agree several cpu 1e-3
+done
+
+# Ranks that share a GPU: what they exchange goes through the host's memory, with the sums of the CPU.
+SIMCUDA_DEVICES=1 on_gpus 2 shared $batch device.share=yes shard.reduce=reproducible
+expect 'two ranks on one GPU: the bits of one rank' same_run one shared
+expect 'and a warning' grep -q 'warning: ranks share a GPU' stderr
+finish
