@@ -2,6 +2,7 @@
 #include "block.h"
 #include "error.h"
 #include "settings.h"
+#include "simcuda.h"
 #include "stream.h"
 
 #include <cstring>
@@ -18,6 +19,8 @@ std::map<const void *, size_t> &allowed_shared() {
 }
 
 enum : size_t { ARGUMENT_BYTES = 4096 };
+
+unsigned most_blocks; /* 0: no limit */
 
 cudaError_t check_launch(const kernel_launch &l, size_t argument_bytes) {
     const uint3 g = l.grid, b = l.block;
@@ -46,6 +49,10 @@ std::string plain_name(const char *name) {
 
 using namespace simcuda;
 
+void simcuda_limit_blocks(unsigned blocks) {
+    most_blocks = blocks;
+}
+
 cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attribute, int value) {
     hold lock;
     if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout)
@@ -73,6 +80,8 @@ void simcuda_launch(const char *name, const void *kernel, uint3 grid, uint3 bloc
         give(error);
         return;
     }
+    if (most_blocks != 0 && launch->grid.x > most_blocks)
+        launch->grid.x = most_blocks;
     stream_queue(stream, "kernel " + launch->name, [launch] {
         launch_run(*launch, *running_work);
         return true;

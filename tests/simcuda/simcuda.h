@@ -98,6 +98,10 @@ void simcuda_uninitialise(void *p, size_t bytes);
  * thread asks `keeps` at each; false: it goes on at once. NULL: all are kept. */
 void simcuda_filter_barriers(bool (*keeps)(void *state, const char *file, int line), void *state);
 
+/* Kernels run with at most so many blocks in x, as on a grid too large for one launch: only for kernels that loop with
+ * the grid as stride. 0: with as many as they were launched with. */
+void simcuda_limit_blocks(unsigned blocks);
+
 /* What kernels and libraries did to global memory between start and stop. */
 typedef struct simcuda_counters {
     uint64_t launches;                                    /* kernels */

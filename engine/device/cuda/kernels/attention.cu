@@ -88,7 +88,7 @@ static __global__ void __launch_bounds__(THREADS, 2) attend(attention_shape s, c
     }
 
     const float factor[2] = {1 / sum[0], 1 / sum[1]};
-    __syncwarp(); /* its own rows of queries, which nobody else reads, now take the results */
+    /* A warp's own rows of queries, which it read before the last barrier and nobody else reads, take the results. */
     round_to_rows<S, PADDED>(own, o, factor);
     store_rows<S, PADDED>(own, out + at.first_token * s.out_row + (int64_t)at.head * s.head_width, s.out_row,
                           at.first + warp_id() * WARP_ROWS, s);

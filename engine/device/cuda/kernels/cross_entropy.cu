@@ -138,8 +138,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
             continue;
         __syncthreads();
         gradient_formula g = {largest, (float)(scale / (double)total), target_value, target};
-        write_row<N>(g, from, parts, vocabulary, kept, kept_count, to);
-        __syncthreads(); /* before target_value is overwritten */
+        write_row<N>(g, from, parts, vocabulary, kept, kept_count, to); /* target_value stays till all meet again */
     }
 }
 
