@@ -24,7 +24,7 @@ struct ncclComm {
     uint64_t ticket; /* of the round that is next */
     cudaStream_t stream;
     bool used, under_way; /* on that stream; a batch has begun and not finished */
-    bool exchanged;       /* its calls go to another stream than they name (omission.h) */
+    bool displaced;       /* its calls go to another stream than they name (omission.h) */
     bool aborted;
     ncclResult_t error;
     int users; /* batches queued, and the communicator's owner */
@@ -282,7 +282,7 @@ static ncclResult_t enter(struct ncclComm *c, cudaStream_t stream, progress p) {
         return ncclInvalidUsage;
     if (p.what.count == 0)
         return ncclSuccess;
-    stream = c->exchanged ? simcuda_exchanged_stream(stream) : stream;
+    stream = c->displaced ? simcuda_another_stream(stream) : stream;
     batch *b = group.open;
     if (b == NULL) {
         b = malloc(sizeof *b);
@@ -399,11 +399,8 @@ ncclResult_t ncclCommInitRank(ncclComm_t *communicator, int ranks, ncclUniqueId 
     if (cudaGetDevice(&device) != cudaSuccess)
         return ncclUnhandledCudaError;
     struct ncclComm *c = calloc(1, sizeof *c);
-    *c = (struct ncclComm){.rank = rank,
-                           .device = device,
-                           .ticket = 1,
-                           .users = 1,
-                           .exchanged = simcuda_omits(OMIT_STREAMS, "the stream of a communicator", true)};
+    *c = (struct ncclComm){
+        .rank = rank, .device = device, .ticket = 1, .users = 1, .displaced = simcuda_omits(OMIT_COMMUNICATOR, true)};
     if (!region_join(&c->shared, id.internal, ranks, rank, device)) {
         free(c);
         return ncclSystemError;

@@ -29,9 +29,9 @@
  * Environment: SIMCUDA_SEED (0), SIMCUDA_MEMORY (bytes, or with K, M, G; 8G), SIMCUDA_DEVICES (local ranks),
  * SIMCUDA_ARCHITECTURE (80, 86, 90 or 100: limits of shared memory; 80), SIMCUDA_DRIVER (version as
  * cudaDriverGetVersion gives it; 13000), SIMCUDA_RACES (0: races are not looked for, which saves 8 bytes of shadow per
- * byte and much time), SIMCUDA_OMIT (stream_wait:N, host_wait:N: the N-th cudaStreamWaitEvent, or wait of the host,
- * does nothing; streams:N: communicators, from the N-th on, change streams; for tests of whether that is noticed, so it
- * is said on standard error).
+ * byte and much time), SIMCUDA_OMIT (cudaStreamWaitEvent:N
+ * and likewise for what waits on the host: the N-th such call does nothing; 0: none of them does; ncclCommInitRank:N: a
+ * communicator works on another stream; for tests of whether that is noticed, so it is said on standard error).
  *
  * What it does not do: device memory seen by other processes, kernels that talk between blocks, device code that calls
  * the host, textures, cooperative groups. Uninitialised local variables are the compiler's warning to give. A shared
@@ -77,6 +77,8 @@ _Noreturn
 void simcuda_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 uint64_t simcuda_random(void); /* from the run's seed */
+
+cudaStream_t simcuda_another_stream(cudaStream_t stream); /* the next in a circle of all with the same priority */
 
 /* For tests. */
 

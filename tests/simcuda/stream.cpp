@@ -158,7 +158,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
         return give(cudaErrorInvalidResourceHandle);
     if (const cudaError_t error = refuse_capturing(s))
         return error;
-    if (!simcuda_omits(OMIT_HOST_WAIT, "cudaStreamSynchronize", host_learns(*s)))
+    if (!simcuda_omits(OMIT_STREAM_SYNCHRONIZE, host_learns(*s)))
         stream_finish(*s);
     return cudaSuccess;
 }
@@ -181,7 +181,7 @@ cudaError_t cudaDeviceSynchronize(void) {
         if (s->capture)
             return capture_spoil(*s->capture, cudaErrorStreamCaptureUnsupported);
     const bool learns = std::any_of(streams().begin(), streams().end(), [](CUstream_st *s) { return host_learns(*s); });
-    if (!simcuda_omits(OMIT_HOST_WAIT, "cudaDeviceSynchronize", learns))
+    if (!simcuda_omits(OMIT_DEVICE_SYNCHRONIZE, learns))
         work_finish_all();
     return cudaSuccess;
 }
@@ -211,7 +211,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
     if (!event->mark)
         return cudaSuccess;
     std::vector<work_handle> after = predecessors(*s);
-    if (simcuda_omits(OMIT_STREAM_WAIT, "cudaStreamWaitEvent", !work_is_known(event->mark, after)))
+    if (simcuda_omits(OMIT_STREAM_WAIT_EVENT, !work_is_known(event->mark, after)))
         return cudaSuccess;
     after.push_back(event->mark);
     add(*s, "wait for an event", nullptr, after);
@@ -278,7 +278,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
         return give(cudaErrorInvalidResourceHandle);
     if (event->capture)
         return give(cudaErrorCapturedEvent);
-    if (!simcuda_omits(OMIT_HOST_WAIT, "cudaEventSynchronize", !work_is_known(event->mark, {})))
+    if (!simcuda_omits(OMIT_EVENT_SYNCHRONIZE, !work_is_known(event->mark, {})))
         work_finish(event->mark);
     return cudaSuccess;
 }
@@ -293,9 +293,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (const cudaError_t error = capture_forbids_unsafe_call())
         return error;
     const bool learns = !work_is_known(event->mark, {});
-    if (!simcuda_omits_next(OMIT_HOST_WAIT) && !work_is_done(event->mark))
+    if (!simcuda_omits_next(OMIT_EVENT_QUERY) && !work_is_done(event->mark))
         return cudaErrorNotReady;
-    simcuda_omits(OMIT_HOST_WAIT, "cudaEventQuery", learns);
+    simcuda_omits(OMIT_EVENT_QUERY, learns);
     return cudaSuccess;
 }
 
@@ -311,7 +311,7 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEve
     return cudaSuccess;
 }
 
-cudaStream_t simcuda_exchanged_stream(cudaStream_t stream) {
+cudaStream_t simcuda_another_stream(cudaStream_t stream) {
     hold lock;
     const auto own = std::find(streams().begin(), streams().end(), stream_of(stream));
     auto next = own;

@@ -61,11 +61,12 @@ work_handle work_add(int chain, const std::string &name, std::function<bool()> a
 void work_finish(const work_handle &target);
 void work_finish_all();
 bool work_is_done(const work_handle &target); /* and if so, later work of the host is ordered behind it */
-bool work_is_known(const work_handle &target, const std::vector<work_handle> &after); /* new work behind `after`, and
-                                                                                  the host, are ordered behind it */
-void work_poll();     /* lets a little work run, as time passes on a real device */
-bool work_progress(); /* lets one work go on; false: none can */
-void work_forget();   /* drops what is queued */
+void work_poll();                             /* lets a little work run, as time passes on a real device */
+bool work_progress();                         /* lets one work go on; false: none can */
+void work_forget();                           /* drops what is queued */
+
+/* Whether new work that comes behind `after`, and behind what the host has waited for, comes behind the target. */
+bool work_is_known(const work_handle &target, const std::vector<work_handle> &after);
 
 /* The work that runs now on this host thread, or nullptr. */
 extern thread_local work *running_work;
