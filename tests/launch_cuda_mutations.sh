@@ -8,7 +8,7 @@ set -uo pipefail
 source "$(dirname "$0")/support/launch.sh"
 export OMPI_MCA_odls_base_sigkill_timeout=0 # nothing to save: the launcher need not wait
 small_run 1
-build=$build/simulated
+programs=$build/simulated
 all=${2:-} seeds=20
 RANDOM=1 # the sample is always the same
 

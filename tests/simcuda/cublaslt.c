@@ -13,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LARGEST_SCRIBBLE = 4096 };
+/* Of a workspace everything up to SCRIBBLE is written, and then the first bytes of each piece of STRIDE: wherever
+ * others keep tensors of theirs, which start at such pieces. */
+enum { SCRIBBLE = 4096, STRIDE = 256, STROKE = 2 };
 
 struct simcuda_blas {
     int unused;
@@ -231,7 +233,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
     const struct simcuda_blas_layout *const layouts[4] = {a, b, c, d};
-    const uint64_t most = preference->workspace < LARGEST_SCRIBBLE ? preference->workspace : LARGEST_SCRIBBLE;
+    const uint64_t most = preference->workspace >> simcuda_random() % 24; /* few are large */
     choice chosen = {.product = digest_product(product, layouts), .workspace = simcuda_random() % (most + 1)};
     memcpy(chosen.alignment, preference->alignment, sizeof chosen.alignment);
     results[0] = (cublasLtMatmulHeuristicResult_t){.workspaceSize = chosen.workspace, .state = CUBLAS_STATUS_SUCCESS};
@@ -331,6 +333,14 @@ static void finish_column(const queued_product *q, uint64_t column, const float 
     }
 }
 
+static void scribble(char *workspace, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += at < SCRIBBLE ? SCRIBBLE : STRIDE) {
+        const size_t most = at < SCRIBBLE ? SCRIBBLE : STROKE, left = bytes - at, stroke = left < most ? left : most;
+        simcuda_write(workspace + at, stroke, "cublasLtMatmul workspace");
+        memset(workspace + at, 0xA5, stroke);
+    }
+}
+
 static bool advance_product(void *state) {
     const queued_product *q = state;
     const bool tf32 = q->product.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
@@ -341,10 +351,7 @@ static bool advance_product(void *state) {
         announce(&q->c, false, "cublasLtMatmul C");
     if (q->product.epilogue == CUBLASLT_EPILOGUE_BIAS)
         simcuda_read(q->product.bias, rows * type_bytes(q->d.layout.type), "cublasLtMatmul bias");
-    if (q->workspace_bytes > 0) {
-        simcuda_write(q->workspace, q->workspace_bytes, "cublasLtMatmul workspace");
-        memset(q->workspace, 0xA5, q->workspace_bytes);
-    }
+    scribble(q->workspace, q->workspace_bytes);
     announce(&q->d, true, "cublasLtMatmul D");
     float *a = expand(&q->a, q->product.transpose_a, tf32), *b = expand(&q->b, q->product.transpose_b, tf32);
     float *sums = malloc(rows * sizeof *sums);
