@@ -65,8 +65,9 @@ typedef struct collectives_settings {
     double timeout; /* seconds that a wait may take */
 } collectives_settings;
 
-/* Seconds this rank has spent waiting for others, and moving bytes (with messages: all that is done for them). NAN
- * where work is queued: the device's stamps tell (engine/device/device.h). */
+/* Seconds this rank has spent waiting for others, and moving bytes (with messages: all that is done for them), for the
+ * collectives of one stream. NAN where work is queued: the device's stamps tell (engine/device/device.h). Waiting ends
+ * when what was waited for has come: a rank that had no core to see it has been slow itself. */
 typedef struct collectives_times {
     double waiting, moving;
 } collectives_times;
@@ -97,8 +98,8 @@ typedef struct collective_backend {
     /* Between operations: moves what can move without waiting; finds out about failures. */
     void (*poll)(collectives *c);
 
-    /* Since the last call with reset. */
-    collectives_times (*spent)(collectives *c, bool reset);
+    /* On a stream's collectives, since the last call for this stream with reset. */
+    collectives_times (*spent)(collectives *c, int stream, bool reset);
 
     /* When this rank's output of a collective was ready in the latest step, in seconds of the monotonic clock. NULL
      * where work is queued. */

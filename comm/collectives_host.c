@@ -18,6 +18,7 @@
 #include "comm/world_state.h"
 #include "engine/checked.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,9 @@ typedef enum stage {
 } stage;
 
 enum { NO_COLLECTIVE = -1, WORKSPACE_ALIGNMENT = 256 };
+
+/* A waiting rank looks at least this often (comm/patience.c). One that sees later what has come had no core. */
+static const double LATE_SECONDS = 2e-3;
 
 /* How often a waiting rank looks whether those that it waits for are alive. */
 static const double LOOK_SECONDS = 0.25;
@@ -58,9 +62,11 @@ typedef struct host_collectives {
 
     part *parts; /* [world size]: of the transfer under way */
     alarm_state alarm;
-    collectives_times times;
+    collectives_times times[COLLECTIVE_STREAMS];
     int32_t awaited; /* the collective that is or was waited for last */
     bool waits;      /* and has not come yet */
+    double wait_begun;
+    double late; /* seconds in which what was waited for had come, unseen; not a part of waiting */
 } host_collectives;
 
 static host_collectives *host_of(collectives *c) {
@@ -69,6 +75,17 @@ static host_collectives *host_of(collectives *c) {
 
 static int own_member(const host_collectives *c, const collective *o) {
     return member_of(o, c->world->rank);
+}
+
+static collectives_times *times_of(host_collectives *c, int32_t index) {
+    return &c->times[c->list[index].stream];
+}
+
+static double moved(const host_collectives *c) {
+    double seconds = 0;
+    for (int s = 0; s < COLLECTIVE_STREAMS; s++)
+        seconds += c->times[s].moving;
+    return seconds;
 }
 
 static bool is_far(const host_collectives *c, const collective *o, int member) {
@@ -92,23 +109,39 @@ static bool has_place(const host_collectives *c, int32_t index) {
     return !through_workspace || c->holder == index;
 }
 
+static const mark awaited_marks[] = {
+    [STAGE_ISSUED] = MARK_ISSUED, [STAGE_SUMMED] = MARK_REDUCED, [STAGE_DONE] = MARK_READ};
+
 /* Whether a member has done what this rank waits for at the collective's stage. */
 static bool has_come(host_collectives *c, int32_t index, int member) {
-    static const mark awaited[] = {
-        [STAGE_ISSUED] = MARK_ISSUED, [STAGE_SUMMED] = MARK_REDUCED, [STAGE_DONE] = MARK_READ};
     const collective *o = &c->list[index];
     stage s = c->stages[index];
     if (!is_far(c, o, member))
-        return window_marked(c->window, rank_of(o, member), awaited[s], index, c->alarm.step);
+        return window_marked(c->window, rank_of(o, member), awaited_marks[s], index, c->alarm.step);
     if (s == STAGE_DONE)
         return messages_sent(c->messages, index, member);
     return has_place(c, index) && messages_received(c->messages, index, member);
+}
+
+/* How long what this rank waits for has been there; 0: it came a moment ago, or nobody knows when. */
+static double lateness(const host_collectives *c, int32_t index) {
+    const collective *o = &c->list[index];
+    double came = c->wait_begun;
+    for (int k = 0; k < o->group_size; k++) {
+        if (is_far(c, o, k))
+            return 0;
+        came = fmax(came, window_marked_at(c->window, rank_of(o, k), awaited_marks[c->stages[index]], index));
+    }
+    const double late = patience_clock() - came;
+    return late > LATE_SECONDS ? late : 0;
 }
 
 static bool all_have_come(host_collectives *c, int32_t index) {
     for (int k = 0; k < c->list[index].group_size; k++)
         if (!has_come(c, index, k))
             return false;
+    if (c->waits && index == c->awaited)
+        c->late += lateness(c, index);
     return true;
 }
 
@@ -167,7 +200,7 @@ static void copy_parts(host_collectives *c, int32_t index) {
 static void move(host_collectives *c, int32_t index, void (*transfer)(host_collectives *, int32_t)) {
     double begun = patience_clock();
     transfer(c, index);
-    c->times.moving += patience_clock() - begun;
+    times_of(c, index)->moving += patience_clock() - begun;
 }
 
 static void leave_pending(host_collectives *c, int32_t index) {
@@ -231,9 +264,10 @@ static void host_poll(collectives *base) {
     host_collectives *c = host_of(base);
     if (c->pending_count == 0)
         return;
-    double begun = patience_clock(), moved = c->times.moving;
+    collectives_times *first = times_of(c, c->pending[0]); /* looking counts for it */
+    double begun = patience_clock(), moved_before = moved(c);
     advance_pending(c);
-    c->times.moving = moved + patience_clock() - begun;
+    first->moving += patience_clock() - begun - (moved(c) - moved_before);
 }
 
 /* --- Failures --- */
@@ -273,7 +307,8 @@ static bool find_dead(host_collectives *c, int32_t index, error *e) {
 /* The slow way of wait_until. */
 static bool wait_long(host_collectives *c, int32_t index, bool (*ready)(host_collectives *, int32_t), error *e) {
     patience p = patience_begin();
-    double waited = 0, next_look = LOOK_SECONDS, moved = c->times.moving;
+    double waited = 0, next_look = LOOK_SECONDS, moved_before = moved(c), late_before = c->late;
+    c->wait_begun = p.begun;
     do {
         advance_pending(c);
         if (alarm_raised(&c->alarm, e))
@@ -287,7 +322,7 @@ static bool wait_long(host_collectives *c, int32_t index, bool (*ready)(host_col
             return alarm_time_out(&c->alarm, e);
         waited = patience_pause(&p);
     } while (!ready(c, index));
-    c->times.waiting += patience_clock() - p.begun - (c->times.moving - moved);
+    times_of(c, index)->waiting += patience_clock() - p.begun - (moved(c) - moved_before) - (c->late - late_before);
     return true;
 }
 
@@ -322,7 +357,7 @@ static void host_issue(collectives *base, int32_t index) {
     else if (c->holder == NO_COLLECTIVE)
         take_workspace(c);
     messages_send_parts(c->messages, index);
-    c->times.moving += patience_clock() - begun;
+    times_of(c, index)->moving += patience_clock() - begun;
 }
 
 /* Waits for all collectives of a stream from *before up to `last`, and moves *before behind it. */
@@ -369,11 +404,11 @@ static bool host_finish(collectives *base, error *e) {
     return true;
 }
 
-static collectives_times host_spent(collectives *base, bool reset) {
+static collectives_times host_spent(collectives *base, int stream, bool reset) {
     host_collectives *c = host_of(base);
-    collectives_times spent = c->times;
+    collectives_times spent = c->times[stream];
     if (reset)
-        c->times = (collectives_times){0};
+        c->times[stream] = (collectives_times){0};
     return spent;
 }
 

@@ -270,8 +270,8 @@ static void queued_poll(collectives *base) {
     (void)base; /* the device moves everything */
 }
 
-static collectives_times queued_spent(collectives *base, bool reset) {
-    (void)base, (void)reset;
+static collectives_times queued_spent(collectives *base, int stream, bool reset) {
+    (void)base, (void)stream, (void)reset;
     return (collectives_times){.waiting = NAN, .moving = NAN};
 }
 

@@ -106,9 +106,9 @@ static void staged_poll(collectives *base) {
     collectives_poll(staged_of(base)->inner);
 }
 
-static collectives_times staged_spent(collectives *base, bool reset) {
+static collectives_times staged_spent(collectives *base, int stream, bool reset) {
     collectives *inner = staged_of(base)->inner;
-    return inner->backend->spent(inner, reset);
+    return inner->backend->spent(inner, stream, reset);
 }
 
 static void staged_fail(collectives *base, const error *e) {

@@ -1,5 +1,6 @@
 #include "comm/window.h"
 
+#include "comm/patience.h"
 #include "comm/world_state.h"
 #include "engine/checked.h"
 #include "engine/device/cpu/shared_memory.h"
@@ -30,6 +31,11 @@ typedef struct reported {
     hang_report report;
 } reported;
 
+typedef struct marked {
+    _Atomic int64_t step;
+    _Atomic double at;
+} marked;
+
 /* What a rank tells the others at opening. */
 typedef struct introduction {
     long process;
@@ -57,25 +63,31 @@ struct window {
 };
 
 static int64_t row_bytes(int32_t count) {
-    return round_up(must_multiply(count, MARK_COUNT * (int64_t)sizeof(int64_t)), CACHE_LINE);
+    return round_up(must_multiply(count, MARK_COUNT * (int64_t)sizeof(marked)), CACHE_LINE);
 }
 
 static reported *reports_of(const window *v) {
     return (reported *)(v->control + 1);
 }
 
-static _Atomic int64_t *mark_of(const window *v, int rank, mark m, int32_t index) {
+static marked *mark_of(const window *v, int rank, mark m, int32_t index) {
     char *rows = (char *)(reports_of(v) + v->peer_count);
     char *row = rows + v->peers[rank].row * row_bytes(v->count);
-    return (_Atomic int64_t *)row + (int64_t)index * MARK_COUNT + m;
+    return (marked *)row + (int64_t)index * MARK_COUNT + m;
 }
 
 void window_mark(window *v, mark m, int32_t index, int64_t step) {
-    atomic_store_explicit(mark_of(v, v->rank, m, index), step, memory_order_release);
+    marked *own = mark_of(v, v->rank, m, index);
+    atomic_store_explicit(&own->at, patience_clock(), memory_order_relaxed);
+    atomic_store_explicit(&own->step, step, memory_order_release);
 }
 
 bool window_marked(const window *v, int rank, mark m, int32_t index, int64_t step) {
-    return atomic_load_explicit(mark_of(v, rank, m, index), memory_order_acquire) >= step;
+    return atomic_load_explicit(&mark_of(v, rank, m, index)->step, memory_order_acquire) >= step;
+}
+
+double window_marked_at(const window *v, int rank, mark m, int32_t index) {
+    return atomic_load_explicit(&mark_of(v, rank, m, index)->at, memory_order_relaxed);
 }
 
 const void *window_at(const window *v, int rank, int64_t offset) {

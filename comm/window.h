@@ -28,6 +28,9 @@ void window_close(window *v);
 void window_mark(window *v, mark m, int32_t index, int64_t step);
 bool window_marked(const window *v, int rank, mark m, int32_t index, int64_t step);
 
+/* When the mark was last made, in seconds of the monotonic clock, which is one for a node. */
+double window_marked_at(const window *v, int rank, mark m, int32_t index);
+
 /* Where byte `offset` of a peer's arena lies in this process, for reading. */
 const void *window_at(const window *v, int rank, int64_t offset);
 

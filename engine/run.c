@@ -250,20 +250,21 @@ bool run_step(run *r, error *e) {
 
 /* ---- timed, by the host's clock: of a device that works at once ---- */
 
-static double moving(run *r) {
-    return r->comm->backend->spent(r->comm, false).moving;
+static double moving(run *r, stream s) {
+    return r->comm->backend->spent(r->comm, (int)s, false).moving;
 }
 
 static bool execute_clocked(run *r, int32_t i, operation_times *times, error *e) {
     times->reached = patience_clock();
     if (!await_needed(r, &r->p->operations[i], e))
         return false;
-    const double moved = moving(r);
+    const double gathered = moving(r, STREAM_GATHER), reduced = moving(r, STREAM_REDUCE);
     times->started = patience_clock();
     start(r, i);
     times->ended = patience_clock();
     collectives_poll(r->comm);
-    times->moving = moving(r) - moved;
+    times->moving_gather = moving(r, STREAM_GATHER) - gathered;
+    times->moving_reduce = moving(r, STREAM_REDUCE) - reduced;
     return true;
 }
 
@@ -359,6 +360,6 @@ void run_fail(run *r, const error *e) {
     collectives_fail(r->comm, e);
 }
 
-collectives_times run_communication(run *r) {
-    return r->comm->backend->spent(r->comm, true);
+collectives_times run_communication(run *r, stream s) {
+    return r->comm->backend->spent(r->comm, (int)s, true);
 }

@@ -39,7 +39,9 @@ typedef struct operation_times {
     double reached; /* its turn came; until `started` the rank waited for what it needs */
     double started; /* a collective: was issued */
     double ended;
-    double moving;    /* seconds spent on messages, by issuing (from `started`) or between operations (from `ended`) */
+    /* Seconds spent on messages of gathers and of reductions, by issuing (from `started`) or between operations (from
+     * `ended`). */
+    double moving_gather, moving_reduce;
     double completed; /* a collective: this rank's output was ready */
 } operation_times;
 
@@ -64,7 +66,8 @@ bool run_settle(run *r, error *e);
 /* Fails on behalf of this rank: the others' waits return. */
 void run_fail(run *r, const error *e);
 
-/* Seconds waited for other ranks and spent moving bytes since the last call. */
-collectives_times run_communication(run *r);
+/* Seconds of run_step waited for other ranks and spent moving bytes, for the collectives of a stream, since the last
+ * call for it. */
+collectives_times run_communication(run *r, stream s);
 
 #endif

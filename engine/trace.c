@@ -49,17 +49,20 @@ static int32_t awaited_collective(const program *p, const operation *o) {
 
 step_shares trace_shares(const trace *t, int64_t step) {
     const step_times *times = &t->steps[step - t->first];
-    step_shares shares = {.exposed = times->ended - times->drained};
+    step_shares shares = {.reduce = times->ended - times->drained};
     for (int32_t i = 0; i < t->p->operation_count; i++) {
         const operation *o = &t->p->operations[i];
         const operation_times *at = &times->operations[i];
-        shares.exposed += at->moving;
-        if (awaited_collective(t->p, o) != NO_OPERATION)
-            shares.exposed += at->started - at->reached;
+        const int32_t awaited = awaited_collective(t->p, o);
+        shares.gather += at->moving_gather;
+        shares.reduce += at->moving_reduce;
+        if (awaited != NO_OPERATION)
+            *(t->p->operations[awaited].stream == STREAM_GATHER ? &shares.gather : &shares.reduce) +=
+                at->started - at->reached;
         if (o->stream == STREAM_COMPUTE)
             shares.compute += at->ended - at->started;
     }
-    shares.idle = times->ended - times->started - shares.compute - shares.exposed;
+    shares.idle = times->ended - times->started - shares.compute - shares.gather - shares.reduce;
     return shares;
 }
 
@@ -153,9 +156,10 @@ static void write_exposed(const writer *w, int32_t i) {
         write_name(w, collective);
         fprintf(w->to, "\",\"args\":{\"step\":%lld,\"operation\":%d}}", (long long)w->step, collective);
     }
-    if (at->moving > 0) {
+    const double moving = at->moving_gather + at->moving_reduce;
+    if (moving > 0) {
         const double from = operation_is_collective(w->p->operations[i].kind) ? at->started : at->ended;
-        begin_slice(w, ROW_STREAM + STREAM_COMPUTE, nanoseconds(w, from), nanoseconds(w, from + at->moving), "exposed");
+        begin_slice(w, ROW_STREAM + STREAM_COMPUTE, nanoseconds(w, from), nanoseconds(w, from + moving), "exposed");
         fprintf(w->to, "move parts\",\"args\":{\"step\":%lld}}", (long long)w->step);
     }
 }
@@ -195,7 +199,7 @@ static void write_step(const trace *t, int64_t step, const trace_rank *of, FILE 
     begin_slice(&w, ROW_STEP, nanoseconds(&w, w.times->started), nanoseconds(&w, w.times->ended), "step");
     const step_shares shares = trace_shares(t, step);
     fprintf(to, "step %lld\",\"args\":{\"step\":%lld,\"compute\":%.9f,\"exposed\":%.9f,\"idle\":%.9f}}",
-            (long long)step, (long long)step, shares.compute, shares.exposed, shares.idle);
+            (long long)step, (long long)step, shares.compute, shares.gather + shares.reduce, shares.idle);
     for (int32_t i = 0; i < t->p->operation_count; i++) {
         place_on_row(&w, i);
         write_exposed(&w, i);

@@ -28,10 +28,10 @@ void trace_destroy(trace *t);
 /* Where run_step_timed puts the times of this step; NULL: the step is not traced. */
 step_times *trace_step(trace *t, int64_t step);
 
-/* Where the seconds of a step went: operations of the compute stream; waiting for collectives and moving their parts;
- * neither. */
+/* Where the seconds of a step went: operations of the compute stream; waiting for gathers and moving their parts; the
+ * same for reductions (what a step's end waits for among them); none of these. */
 typedef struct step_shares {
-    double compute, exposed, idle;
+    double compute, gather, reduce, idle;
 } step_shares;
 step_shares trace_shares(const trace *t, int64_t step);
 

@@ -134,6 +134,12 @@ bool metrics_step(metrics *m, const step_report *report, error *e) {
     add_integer(event, "tokens", report->tokens);
     add_number(event, "seconds", report->seconds);
     add_number(event, "exposed", report->exposed);
+    add_number(event, "compute", report->compute);
+    add_number(event, "imbalance", report->imbalance);
+    add_integer(event, "slowest", report->slowest);
+    add_number(event, "exposed_gather", report->exposed_gather);
+    add_number(event, "exposed_reduce", report->exposed_reduce);
+    add_number(event, "idle", report->idle);
     add_number(event, "tokens_per_second", report->tokens_per_second);
     add_number(event, "tflops", report->tflops);
     add_number(event, "mfu", report->mfu);

@@ -31,6 +31,13 @@ typedef struct step_report {
     double seconds;    /* the whole step without validation and saving */
     /* Of them, what a rank waited for others and moved their bytes; the largest over ranks; NAN: not measured. */
     double exposed;
+    /* Where the seconds went on the rank that computed longest, for which the others wait; NAN: not measured. Its step
+     * is compute * imbalance + exposed_gather + exposed_reduce + idle. */
+    int slowest;
+    double compute;   /* mean over ranks */
+    double imbalance; /* the slowest's compute over the mean */
+    double exposed_gather, exposed_reduce;
+    double idle;              /* batches, telling each other signals and figures, what the executor itself takes */
     double tokens_per_second; /* all ranks */
     double tflops;            /* per rank */
     double mfu;               /* per rank, 0 .. 1; NAN: the device's peak is not known */

@@ -141,13 +141,13 @@ static void draw(progress *p, const step_report *report) {
 
 /* Whether a line can be written without waiting. A reader that stands still (a paused pager, a launcher that counts
  * down to a kill) must not hold up all ranks; metrics.jsonl has what is left out here. */
-static bool takes_output(const progress *p) {
-    struct pollfd file = {.fd = fileno(p->out), .events = POLLOUT};
+static bool takes_output(FILE *out) {
+    struct pollfd file = {.fd = fileno(out), .events = POLLOUT};
     return poll(&file, 1, 0) > 0;
 }
 
 void progress_step(progress *p, const step_report *report) {
-    if (!takes_output(p))
+    if (!takes_output(p->out))
         return;
     if (p->terminal >= 0) {
         draw(p, report);
@@ -161,16 +161,33 @@ void progress_step(progress *p, const step_report *report) {
     fflush(p->out);
 }
 
-void progress_note(progress *p, const char *format, ...) {
-    va_list arguments;
-    if (!takes_output(p))
-        return;
+static void clear_bar(progress *p) {
     if (p->bar_shown)
         fputs("\r\033[K", p->out);
     p->bar_shown = false;
+}
+
+void progress_note(progress *p, const char *format, ...) {
+    va_list arguments;
+    if (!takes_output(p->out))
+        return;
+    clear_bar(p);
     va_start(arguments, format);
     vfprintf(p->out, format, arguments);
     va_end(arguments);
     fputc('\n', p->out);
     fflush(p->out);
+}
+
+void progress_warning(progress *p, const char *format, ...) {
+    va_list arguments;
+    if (!takes_output(stderr) || !takes_output(p->out))
+        return;
+    clear_bar(p);
+    fflush(p->out);
+    fputs("fsdp_train: warning: ", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
 }

@@ -19,6 +19,9 @@ void progress_step(progress *p, const step_report *report);
 /* A line of its own between the steps ("validation loss 1.2345"). */
 void progress_note(progress *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* The same on standard error, as "fsdp_train: warning: ...". */
+void progress_warning(progress *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* The texts themselves; seconds_left is negative when it is not known yet. Both return a string that the caller frees.
  *
  *   step 12/600  loss 3.4127  norm 1.23  rate 3.0e-04  12,345 tokens/s  time left 1:23

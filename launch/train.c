@@ -2,6 +2,7 @@
 
 #include "engine/checked.h"
 #include "engine/device/update.h"
+#include "launch/imbalance.h"
 #include "launch/machine.h"
 #include "launch/progress.h"
 #include "launch/save.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { SKIPPED_IN_A_ROW = 10 };
+enum { SKIPPED_IN_A_ROW = 10, HOST_NAME = 64 };
 
 double seconds_now(void) {
     struct timespec now;
@@ -28,11 +29,10 @@ typedef struct loop {
     position at;       /* behind the last step */
     int64_t steps;     /* done since the start */
     step_shares spent; /* on them, by all ranks together */
+    double exchange;   /* seconds of the last step's notices, which belong to the next step */
+    laggards laggards;
+    char (*hosts)[HOST_NAME]; /* [ranks] */
 } loop;
-
-static step_shares add_shares(step_shares a, step_shares b) {
-    return (step_shares){a.compute + b.compute, a.exposed + b.exposed, a.idle + b.idle};
-}
 
 /* What ranks tell each other between steps. */
 typedef struct notice {
@@ -40,9 +40,18 @@ typedef struct notice {
     bool save;
     bool idle; /* what was being saved in the background is done, on every rank */
     int64_t memory;
-    double exposed;     /* the largest */
-    step_shares shares; /* summed */
+    step_shares shares;
 } notice;
+
+/* What they say together. */
+typedef struct joint_notice {
+    int end_signal;
+    bool save, idle;
+    int64_t memory; /* the largest */
+    imbalance imbalance;
+    int laggard; /* a rank to be warned of; -1: none */
+    double behind;
+} joint_notice;
 
 /* Of the device that has its own; else of the process. */
 static int64_t memory_in_use(const device *d) {
@@ -50,20 +59,23 @@ static int64_t memory_in_use(const device *d) {
     return own.total > 0 ? own.total - own.available : machine_resident();
 }
 
-static notice exchange_notices(const trainer *t, step_shares shares) {
+static joint_notice exchange_notices(const trainer *t, loop *l, step_shares own) {
     world *w = t->world;
-    const notice mine = {signals_end(), signals_take_save(), save_idle(t), memory_in_use(t->device),
-                         shares.exposed, shares};
-    notice *all = memory_allocate((size_t)w->size, sizeof *all), joint = {.idle = true};
+    const notice mine = {signals_end(), signals_take_save(), save_idle(t), memory_in_use(t->device), own};
+    notice *all = memory_allocate((size_t)w->size, sizeof *all);
+    step_shares *shares = memory_allocate((size_t)w->size, sizeof *shares);
+    joint_notice joint = {.idle = true};
     world_all_gather(w, &mine, sizeof mine, all);
     for (int rank = 0; rank < w->size; rank++) {
         joint.end_signal = (int)maximum(joint.end_signal, all[rank].end_signal);
         joint.save |= all[rank].save;
         joint.idle &= all[rank].idle;
         joint.memory = maximum(joint.memory, all[rank].memory);
-        joint.exposed = isnan(all[rank].exposed) ? NAN : fmax(joint.exposed, all[rank].exposed);
-        joint.shares = add_shares(joint.shares, all[rank].shares);
+        shares[rank] = all[rank].shares;
     }
+    joint.imbalance = imbalance_of(shares, w->size);
+    joint.laggard = laggards_watch(&l->laggards, shares, &joint.behind);
+    free(shares);
     free(all);
     return joint;
 }
@@ -202,9 +214,11 @@ static bool validate_and_report(trainer *t, progress *shown, int64_t step, error
 
 /* Where this rank's seconds of a step went, all told. */
 static step_shares shares_of(trainer *t, const loop *l, int64_t step, double in_step, double seconds) {
-    const collectives_times communication = run_communication(t->train);
-    const double exposed = communication.waiting + communication.moving;
-    step_shares shares = {.compute = in_step - (isnan(exposed) ? 0 : exposed), .exposed = exposed};
+    const collectives_times gather = run_communication(t->train, STREAM_GATHER);
+    const collectives_times reduce = run_communication(t->train, STREAM_REDUCE);
+    step_shares shares = {.gather = gather.waiting + gather.moving, .reduce = reduce.waiting + reduce.moving};
+    const double exposed = exposed_seconds(&shares);
+    shares.compute = in_step - (isnan(exposed) ? 0 : exposed);
     if (trace_step(l->trace, step + 1) != NULL) /* it knows what the executor itself took */
         shares = trace_shares(l->trace, step + 1);
     shares.idle += seconds - in_step;
@@ -212,17 +226,28 @@ static step_shares shares_of(trainer *t, const loop *l, int64_t step, double in_
 }
 
 static void note_shares(const loop *l, const char *what, step_shares sum, double count) {
-    const double seconds = sum.compute + (isnan(sum.exposed) ? 0 : sum.exposed) + sum.idle;
-    if (isnan(sum.exposed)) {
+    const double exposed = exposed_seconds(&sum);
+    const double seconds = sum.compute + (isnan(exposed) ? 0 : exposed) + sum.idle;
+    if (isnan(exposed)) {
         progress_note(l->shown, "%s %.4g s, exposed communication included; output.trace measures it", what,
                       seconds / count);
         return;
     }
     progress_note(l->shown, "%s %.4g s: compute %.1f %%, exposed communication %.1f %%, idle %.1f %%", what,
-                  seconds / count, 100 * sum.compute / seconds, 100 * sum.exposed / seconds, 100 * sum.idle / seconds);
+                  seconds / count, 100 * sum.compute / seconds, 100 * exposed / seconds, 100 * sum.idle / seconds);
 }
 
-static bool report_step(trainer *t, loop *l, const step_report *report, const notice *joint, error *e) {
+/* The rank's own host, since rank 0 speaks for it. */
+static void warn_of_laggard(const loop *l, const joint_notice *joint) {
+    if (joint->laggard >= 0)
+        progress_warning(l->shown,
+                         "rank %d (%s) has computed %.0f %% longer than the mean of all ranks for 20 steps, and the "
+                         "others wait for it; look for other work on its cores, slower clocks, or memory that is far "
+                         "from them",
+                         joint->laggard, l->hosts[joint->laggard], 100 * joint->behind);
+}
+
+static bool report_step(trainer *t, loop *l, const step_report *report, const joint_notice *joint, error *e) {
     if (!metrics_step(t->metrics, report, e))
         return false;
     progress_step(l->shown, report);
@@ -234,10 +259,21 @@ static bool report_step(trainer *t, loop *l, const step_report *report, const no
         progress_note(l->shown, "warning: no checkpoint since step %lld", (long long)maximum(t->saved, 0));
     if (trace_step(l->trace, report->step) != NULL) {
         char *what = memory_format("step %lld, traced:", (long long)report->step);
-        note_shares(l, what, joint->shares, t->world->size);
+        note_shares(l, what, joint->imbalance.sum, t->world->size);
         free(what);
     }
+    warn_of_laggard(l, joint);
     return true;
+}
+
+static void report_imbalance(step_report *report, const imbalance *of) {
+    report->exposed = of->exposed;
+    report->compute = of->compute;
+    report->slowest = of->slowest;
+    report->imbalance = of->slowest_shares.compute / of->compute;
+    report->exposed_gather = of->slowest_shares.gather;
+    report->exposed_reduce = of->slowest_shares.reduce;
+    report->idle = of->slowest_shares.idle;
 }
 
 static void advance(const trainer *t, position *at) {
@@ -246,7 +282,7 @@ static void advance(const trainer *t, position *at) {
     at->tokens += data_training_counted(t->data);
 }
 
-static bool one_step(trainer *t, loop *l, int64_t step, notice *joint, error *e) {
+static bool one_step(trainer *t, loop *l, int64_t step, joint_notice *joint, error *e) {
     const double start = seconds_now();
     step_times *times = trace_step(l->trace, step + 1);
     size_t bytes;
@@ -256,12 +292,14 @@ static bool one_step(trainer *t, loop *l, int64_t step, notice *joint, error *e)
     if (!(times == NULL ? run_step(t->train, e) : run_step_timed(t->train, times, e)))
         return false;
     const double *result = run_host(t->train, HOST_RESULT, &bytes), end = seconds_now();
-    *joint = exchange_notices(t, shares_of(t, l, step, end - filled, end - start));
-    l->spent = add_shares(l->spent, joint->shares);
+    const double seconds = end - start + l->exchange;
+    *joint = exchange_notices(t, l, shares_of(t, l, step, end - filled, seconds));
+    l->exchange = seconds_now() - end;
+    l->spent = shares_sum(l->spent, joint->imbalance.sum);
     l->steps++;
-    step_report report = report_of(t, &l->at, result, end - start);
+    step_report report = report_of(t, &l->at, result, seconds);
     report.memory = joint->memory;
-    report.exposed = joint->exposed;
+    report_imbalance(&report, &joint->imbalance);
     if (t->world->rank == 0 && !report_step(t, l, &report, joint, e))
         return false;
     advance(t, &l->at);
@@ -295,7 +333,7 @@ static bool time_to_save(const trainer *t, const train_end *end, bool asked) {
 
 static bool train_steps(trainer *t, loop *l, train_end *end, error *e) {
     for (int64_t step = l->at.step; step < t->config->train.steps && end->signal == 0; step++) {
-        notice joint;
+        joint_notice joint;
         if (!one_step(t, l, step, &joint, e) || !save_trace(t, l, step + 1, joint.end_signal != 0, e))
             return false;
         if (time_to_validate(t, step) && !validate_and_report(t, l->shown, step + 1, e))
@@ -321,9 +359,18 @@ static void end_progress(const trainer *t, loop *l) {
     progress_destroy(l->shown);
 }
 
+static loop start_loop(const trainer *t) {
+    char host[HOST_NAME] = {0};
+    loop l = {.at = t->start, .laggards = laggards_create(t->world->size)};
+    snprintf(host, sizeof host, "%s", t->world->host);
+    l.hosts = memory_allocate((size_t)t->world->size, sizeof host);
+    world_all_gather(t->world, host, sizeof host, l.hosts);
+    return l;
+}
+
 bool train(trainer *t, train_end *end, error *e) {
     const config_output *output = &t->config->output;
-    loop l = {.at = t->start};
+    loop l = start_loop(t);
     *end = (train_end){.step = t->start.step};
     data_continue(t->data, t->start.step, t->start.windows);
     if (t->world->rank == 0)
@@ -334,6 +381,8 @@ bool train(trainer *t, train_end *end, error *e) {
     bool good = train_steps(t, &l, end, e);
     end_progress(t, &l);
     trace_destroy(l.trace);
+    laggards_release(&l.laggards);
+    free(l.hosts);
     if (!good)
         run_fail(t->train, e);
     good = world_agree(t->world, e);

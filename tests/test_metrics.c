@@ -65,6 +65,12 @@ static const step_report example = {.step = 12,
                                     .tokens = 12288,
                                     .seconds = 0.5,
                                     .exposed = 0.125,
+                                    .slowest = 3,
+                                    .compute = 0.25,
+                                    .imbalance = 1.5,
+                                    .exposed_gather = 0.0625,
+                                    .exposed_reduce = 0.03125,
+                                    .idle = NAN,
                                     .tokens_per_second = 12345.4,
                                     .tflops = 0.25,
                                     .mfu = NAN,
@@ -73,7 +79,8 @@ static const step_report example = {.step = 12,
 #define STEP_12                                                                                                        \
     "{\"event\":\"step\",\"step\":12,\"loss\":3.4127000000000001,\"gradient_norm\":1.2344999999999999,"                \
     "\"learning_rate\":0.00029999999999999997,\"tokens\":12288,\"seconds\":0.5,\"exposed\":0.125,"                     \
-    "\"tokens_per_second\":12345.4,\"tflops\":0.25,\"mfu\":null,\"memory\":700000000}\n"
+    "\"compute\":0.25,\"imbalance\":1.5,\"slowest\":3,\"exposed_gather\":0.0625,\"exposed_reduce\":0.03125,"           \
+    "\"idle\":null,\"tokens_per_second\":12345.4,\"tflops\":0.25,\"mfu\":null,\"memory\":700000000}\n"
 
 static void events_are_lines_of_json(void **state) {
     (void)state;
