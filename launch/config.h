@@ -63,7 +63,8 @@ typedef struct config_optimizer {
 
 typedef struct config_shard {
     int strategy; /* config_strategy */
-    int64_t group, prefetch;
+    int64_t group; /* 0: not given, or the node, until config_check */
+    int64_t prefetch;
     int keep_gathered; /* config_switch */
     int reduce_every;  /* config_reduce_every */
     int64_t unit;
@@ -129,8 +130,8 @@ bool config_resolve_model(config *c, const model_shape *from, int64_t tokenizer_
                           error *e);
 
 /* Checks what keys and ranks say together, after the model was resolved; derives shard.group, keep_gathered and
- * reduce_every. */
-bool config_check(config *c, int ranks, error *e);
+ * reduce_every. node_of: [ranks], the node of each, numbered in the order of their lowest ranks; NULL: one node. */
+bool config_check(config *c, int ranks, const int *node_of, error *e);
 
 /* Whether the key of this field (&c->train.steps) was given, rather than left to its default or derived. */
 bool config_given(const config *c, const void *field);

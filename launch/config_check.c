@@ -55,12 +55,46 @@ static const strategy_settings strategies[] = {
     [CONFIG_NONE] = {false, CONFIG_YES, CONFIG_LAST},
 };
 
-static bool resolve_group(config *c, int ranks, error *e) {
+static int ranks_on(const int *node_of, int ranks, int node) {
+    int count = 0;
+    for (int r = 0; r < ranks; r++)
+        count += node_of == NULL ? node == 0 : node_of[r] == node;
+    return count;
+}
+
+static bool refuse_nodes(const config *c, int ranks, const int *node_of, int size, error *e) {
+    for (int r = 0; r < ranks; r++) {
+        const int here = ranks_on(node_of, ranks, node_of[r]);
+        if (here != size)
+            return config_refuse(c, &c->shard.group, e,
+                                 "node %d has %d rank%s, node 0 has %d; start as many on every node, or give a number",
+                                 node_of[r], here, here == 1 ? "" : "s", size);
+    }
+    return config_refuse(c, &c->shard.group, e,
+                         "the ranks of a node do not follow one another; start them so (mpirun --map-by slot, srun "
+                         "--distribution=block), or give a number");
+}
+
+/* The ranks of a shard group follow one another, so those of a node must. */
+static bool resolve_node_group(config *c, int ranks, const int *node_of, error *e) {
+    const int size = ranks_on(node_of, ranks, 0);
+    bool regular = ranks % size == 0;
+    for (int r = 0; r < ranks && node_of != NULL; r++)
+        regular &= node_of[r] == r / size;
+    if (!regular)
+        return refuse_nodes(c, ranks, node_of, size, e);
+    c->shard.group = size;
+    return true;
+}
+
+static bool resolve_group(config *c, int ranks, const int *node_of, error *e) {
     config_shard *s = &c->shard;
     const bool sharded = strategies[s->strategy].sharded;
     char values[SUGGESTION];
     if (!config_given(c, &s->group))
         s->group = sharded ? ranks : 1;
+    else if (s->group == 0 && sharded && !resolve_node_group(c, ranks, node_of, e))
+        return false;
     if (!sharded && s->group != 1)
         return config_refuse(c, &s->group, e, "strategy = none shards nothing, so a group is one rank");
     if (s->group > ranks || ranks % s->group != 0)
@@ -75,10 +109,10 @@ static int64_t odd_part(int64_t n) {
     return n;
 }
 
-static bool resolve_strategy(config *c, int ranks, error *e) {
+static bool resolve_strategy(config *c, int ranks, const int *node_of, error *e) {
     config_shard *s = &c->shard;
     const strategy_settings *implied = &strategies[s->strategy];
-    if (!resolve_group(c, ranks, e))
+    if (!resolve_group(c, ranks, node_of, e))
         return false;
     if (!config_given(c, &s->keep_gathered))
         s->keep_gathered = implied->keep_gathered;
@@ -148,7 +182,7 @@ static bool check_accept(const config *c, error *e) {
     return true;
 }
 
-bool config_check(config *c, int ranks, error *e) {
+bool config_check(config *c, int ranks, const int *node_of, error *e) {
     return check_batch(c, ranks, e) && check_validation(c, e) && check_optimizer(c, e) &&
-           resolve_strategy(c, ranks, e) && check_precision(c, e) && resolve_trace(c, e) && check_accept(c, e);
+           resolve_strategy(c, ranks, node_of, e) && check_precision(c, e) && resolve_trace(c, e) && check_accept(c, e);
 }

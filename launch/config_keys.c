@@ -88,8 +88,9 @@ const config_key config_keys[] = {
 
     {FIELD(shard, strategy), .type = CONFIG_WORD, .words = "full|gradients|optimizer|none", .initial = "full",
      .help = "what is sharded over the ranks: ZeRO-3, 2, 1, nothing (DDP)"},
-    {FIELD(shard, group), .type = CONFIG_INTEGER, BETWEEN(1, INT32_MAX), .derived = "all ranks; none: 1",
-     .help = "ranks in a shard group"},
+    {FIELD(shard, group), .type = CONFIG_INTEGER, .words = "node", BETWEEN(1, INT32_MAX),
+     .derived = "all ranks; none: 1",
+     .help = "ranks in a shard group, fewer than all is hybrid sharding; node: those of a node"},
     {FIELD(shard, prefetch), .type = CONFIG_INTEGER, BETWEEN(0, 4096), .initial = "1", .help = "units gathered ahead"},
     {FIELD(shard, keep_gathered), SWITCH, .derived = "from strategy", .help = "keep parameters gathered after forward"},
     {FIELD(shard, reduce_every), .type = CONFIG_WORD, .words = "each|last", .derived = "from strategy",

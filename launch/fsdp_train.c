@@ -49,7 +49,7 @@ static int64_t tokenizer_vocabulary(const config *c) {
     return c->data.format == TOKEN_FORMAT_AUTO || c->data.format == TOKEN_FORMAT_TEXT ? 256 : 0;
 }
 
-static bool read_settings(session *s, int ranks, error *e) {
+static bool read_settings(session *s, int ranks, const int *node_of, error *e) {
     model_shape from;
     char *warning = NULL;
     if (!config_read(s->line.config, s->line.overrides, s->line.override_count, &s->config, e))
@@ -60,7 +60,7 @@ static bool read_settings(session *s, int ranks, error *e) {
     warn(s, warning);
     return config_resolve_model(s->config, folder != NULL ? &from : NULL, tokenizer_vocabulary(s->config), &s->shape,
                                 e) &&
-           config_check(s->config, ranks, e);
+           config_check(s->config, ranks, node_of, e);
 }
 
 static bool open_device(session *s, error *e) {
@@ -274,7 +274,7 @@ static bool check_model_folder(const session *s, error *e) {
 }
 
 static bool prepare(session *s, error *e) {
-    read_settings(s, s->world.size, e);
+    read_settings(s, s->world.size, s->world.node_of, e);
     if (!world_agree(&s->world, e))
         return false;
     machine_widen_binding(&s->world);
@@ -349,7 +349,7 @@ static int run_validation(session *s, error *e) {
 /* The plan of rank 0 of a job of that many ranks, all on this machine. */
 static bool print_plan(session *s, error *e) {
     const int ranks = s->line.ranks > 0 ? s->line.ranks : s->world.size;
-    if (!read_settings(s, ranks, e) || !device_choose_to_plan(s->config, &s->device, e))
+    if (!read_settings(s, ranks, NULL, e) || !device_choose_to_plan(s->config, &s->device, e))
         return false;
     warn_precision(s);
     world imagined = world_imagined(ranks);

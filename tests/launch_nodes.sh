@@ -37,6 +37,17 @@ trial 4 shard.reduce=reproducible shard.group=2
 trial 6 shard.reduce=reproducible
 expect "host names differ" grep -q 'host node3' stdout
 expect "two ranks a node" test "$(grep -c 'host node' stdout)" = 6
+
+# A group may be the node: the groups of the second trial. Nodes that differ are refused.
+rm -rf one several
+expect "groups of 2, on one node" train 4 config.ini output.folder=one shard.reduce=reproducible shard.group=2
+expect "groups of a node" on_nodes 4 config.ini output.folder=several shard.reduce=reproducible shard.group=node
+expect "are groups of 2" grep -q 'shard group of 2 ranks' stdout
+expect "and give the same losses and weights" same_losses one several
+expect "nodes with different numbers of ranks" test "$(on_nodes 3 config.ini shard.group=node; echo $?)" -ne 0
+refusal='fsdp_train: argument shard.group=node: [shard] group: node 1 has 1 rank, node 0 has 2; start as many on every node, or give a number'
+expect "are refused" grep -qF "$refusal" stderr
+
 trial 6 shard.strategy=gradients shard.unit=2
 
 # A slow link changes when things come, not what comes. Kernels without netem limit the rate instead.

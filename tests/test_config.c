@@ -537,6 +537,8 @@ static const bad_run bad_runs[] = {
     {1, "[shard]\ngroup = 2\n", "config.ini:13: [shard] group = 2: does not divide 1 rank; 1 would do"},
     {4, "[shard]\nstrategy = none\ngroup = 4\n",
      "config.ini:14: [shard] group = 4: strategy = none shards nothing, so a group is one rank"},
+    {4, "[shard]\nstrategy = none\ngroup = node\n",
+     "config.ini:14: [shard] group = node: strategy = none shards nothing, so a group is one rank"},
     {2, "[shard]\nreduce = reproducible\nreduce_every = last\n",
      "config.ini:14: [shard] reduce_every = last: reduce = reproducible reduces each micro-batch"},
     {2, "[shard]\nstrategy = none\nreduce_every = each\n",
@@ -554,14 +556,14 @@ static void traces_have_an_end(void **state) {
     const char *steps[] = {"train.steps=200", NULL};
     config *c = read_config(small, "[output]\ntrace_steps = 101 200\n", steps);
     resolve(c, NULL, 256);
-    assert_true(config_check(c, 1, &e));
+    assert_true(config_check(c, 1, NULL, &e));
     c->output.trace_steps[0] = 100;
-    assert_false(config_check(c, 1, &e));
+    assert_false(config_check(c, 1, NULL, &e));
     assert_string_equal(e.message, "config.ini:13: [output] trace_steps = 101 200: a trace has at most 100 steps");
     config_free(c);
     c = read_config(small, "", (const char *const[]){"train.steps=1", NULL});
     resolve(c, NULL, 256);
-    assert_true(config_check(c, 1, &(error){0}));
+    assert_true(config_check(c, 1, NULL, &(error){0}));
     assert_true(c->output.trace_steps[0] <= 1 && c->output.trace_steps[1] <= 1); /* the default is cut to the run */
     config_free(c);
 }
@@ -572,11 +574,43 @@ static void reproducible_groups_are_a_power_of_two(void **state) {
     config *c = read_config(small, "[shard]\nreduce = reproducible\ngroup = 2\n", NULL);
     resolve(c, NULL, 256);
     c->train.global_batch = 6;
-    assert_false(config_check(c, 6, &e));
+    assert_false(config_check(c, 6, NULL, &e));
     assert_string_equal(
         e.message,
         "config.ini:14: [shard] group = 2: with reduce = reproducible the number of groups, 3, must be a power of two");
     config_free(c);
+}
+
+static void a_group_may_be_the_node(void **state) {
+    (void)state;
+    static const int six[] = {0, 0, 1, 1, 2, 2}, uneven[] = {0, 0, 0, 0, 1, 1}, by_node[] = {0, 1, 2, 0, 1, 2};
+    static const int short_end[] = {0, 0, 0, 0, 1, 2};
+    const struct {
+        const int *node_of;
+        int64_t group;
+        const char *refused;
+    } cases[] = {
+        {six, 2, NULL},
+        {NULL, 6, NULL},
+        {uneven, 0, "node 1 has 2 ranks, node 0 has 4; start as many on every node, or give a number"},
+        {short_end, 0, "node 1 has 1 rank, node 0 has 4; start as many on every node, or give a number"},
+        {by_node, 0,
+         "the ranks of a node do not follow one another; start them so (mpirun --map-by slot, srun "
+         "--distribution=block), or give a number"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        error e = {0};
+        char expected[256] = "";
+        config *c = read_config(small, "[shard]\ngroup = node\n", NULL);
+        resolve(c, NULL, 256);
+        c->train.global_batch = 6;
+        assert_int_equal(config_check(c, 6, cases[i].node_of, &e), cases[i].refused == NULL);
+        if (cases[i].refused != NULL)
+            snprintf(expected, sizeof expected, "config.ini:13: [shard] group = node: %s", cases[i].refused);
+        assert_string_equal(e.message, expected);
+        assert_int_equal(c->shard.group, cases[i].group);
+        config_free(c);
+    }
 }
 
 static void mistakes_in_several_keys(void **state) {
@@ -585,7 +619,7 @@ static void mistakes_in_several_keys(void **state) {
         error e = {0};
         config *c = read_config(small, bad_runs[i].more, NULL);
         resolve(c, NULL, 256);
-        assert_false(config_check(c, bad_runs[i].ranks, &e));
+        assert_false(config_check(c, bad_runs[i].ranks, NULL, &e));
         assert_string_equal(e.message, bad_runs[i].message);
         assert_int_equal(e.code, EXIT_USAGE);
         config_free(c);
@@ -597,14 +631,14 @@ static void strategies_are_three_settings(void **state) {
     error e = {0};
     config *c = read_config(small, "[shard]\nstrategy = full\nkeep_gathered = no\ngroup = 4\n", NULL);
     resolve(c, NULL, 256);
-    assert_true(config_check(c, 4, &e));
+    assert_true(config_check(c, 4, NULL, &e));
     assert_int_equal(c->shard.group, 4);
     assert_int_equal(c->shard.keep_gathered, CONFIG_NO);
     assert_int_equal(c->shard.reduce_every, CONFIG_EACH);
     config_free(c);
     c = read_config(small, "[shard]\nstrategy = none\n", NULL);
     resolve(c, NULL, 256);
-    assert_true(config_check(c, 4, &e));
+    assert_true(config_check(c, 4, NULL, &e));
     assert_int_equal(c->shard.group, 1);
     assert_int_equal(c->shard.keep_gathered, CONFIG_YES);
     assert_int_equal(c->shard.reduce_every, CONFIG_LAST);
@@ -729,7 +763,7 @@ static void json_holds_every_key_resolved(void **state) {
     error e = {0};
     config *c = read_config(small, "[data]\nvalidation = a \"b c\"\n", NULL);
     resolve(c, NULL, 256);
-    assert_true(config_check(c, 2, &e));
+    assert_true(config_check(c, 2, NULL, &e));
     json_t *sections = config_json(c);
     for (size_t i = 0; i < sizeof documented / sizeof *documented; i++) {
         char *section = memory_copy_string(documented[i]), *dot = strchr(section, '.');
@@ -770,6 +804,7 @@ int main(void) {
         cmocka_unit_test(presets_have_the_published_sizes),
         cmocka_unit_test(mistakes_in_several_keys),
         cmocka_unit_test(reproducible_groups_are_a_power_of_two),
+        cmocka_unit_test(a_group_may_be_the_node),
         cmocka_unit_test(strategies_are_three_settings),
         cmocka_unit_test(traces_have_an_end),
         cmocka_unit_test(other_modules_refuse_by_field),
