@@ -6,16 +6,12 @@
  * not run does not count: for a machine that does other work as well, with one thread.
  *
  * usage: bench_kernels [--family gpt2|llama] [--threads N] [--repeats N] [--by kind|shape] [--clock wall|processor] */
+#include "bench/step.h"
 #include "bench/yardstick.h"
-#include "engine/checked.h"
 #include "engine/device/cpu/pool.h"
-#include "launch/plan.h"
-#include "launch/token_order.h"
 #include "launch/weights.h"
 
-#include <string.h>
-
-enum { SEQUENCES = 4, SEQUENCE = 256, TOKENS = SEQUENCES * SEQUENCE, VOCABULARY = 50257, LABEL = 112 };
+enum { SEQUENCES = 4, SEQUENCE = 256, TOKENS = SEQUENCES * SEQUENCE, VOCABULARY = 50257 };
 
 typedef struct options {
     model_family family;
@@ -32,12 +28,6 @@ typedef struct bench {
     device_memory arena;
     run *run;
 } bench;
-
-typedef struct row {
-    char label[LABEL];
-    int calls;
-    double seconds, flops, bytes;
-} row;
 
 /* ---- preparation ---- */
 
@@ -57,40 +47,8 @@ static model_shape shape_of(model_family family) {
                          .initialisation = 0.02};
 }
 
-static config config_of(void) {
-    config c;
-    memset(&c, 0, sizeof c);
-    c.train.global_batch = c.train.micro_batch = SEQUENCES;
-    c.train.sequence = SEQUENCE;
-    c.optimizer.betas[0] = 0.9;
-    c.optimizer.betas[1] = 0.95;
-    c.optimizer.epsilon = 1e-8;
-    c.optimizer.weight_decay = 0.1;
-    c.optimizer.clip = 1;
-    c.shard.group = c.shard.prefetch = c.shard.unit = 1;
-    c.shard.timeout = 60;
-    return c;
-}
-
-/* Tokens as rare and frequent as in a text, about. */
-static void fill_batch(run *r) {
-    size_t bytes;
-    int32_t *tokens = run_host(r, HOST_TOKENS, &bytes), *targets = run_host(r, HOST_TARGETS, &bytes);
-    int32_t *order = run_host(r, HOST_ORDER, &bytes), *scratch = memory_allocate(TOKENS, sizeof *scratch);
-    double *scalars = run_host(r, HOST_SCALARS, &bytes);
-    for (int i = 0; i < TOKENS; i++) {
-        const double u = (double)((uint32_t)i * 2654435761u) * 0x1p-32;
-        tokens[i] = (int32_t)(u * u * u * VOCABULARY);
-        targets[(i + TOKENS - 1) % TOKENS] = tokens[i];
-    }
-    token_order(tokens, TOKENS, VOCABULARY, order, scratch);
-    scalars[SCALAR_GRADIENT_SCALE] = 1.0 / TOKENS;
-    scalars[SCALAR_LEARNING_RATE] = 3e-4;
-    free(scratch);
-}
-
 static bool bench_open(bench *b, const options *o, error *e) {
-    const config c = config_of();
+    const config c = step_config(SEQUENCES, SEQUENCE);
     const model_shape shape = shape_of(o->family);
     b->world = world_imagined(1);
     if (!device_cpu.open(&(device_settings){.threads = o->threads}, &b->device, e))
@@ -103,7 +61,7 @@ static bool bench_open(bench *b, const options *o, error *e) {
         return false;
     weights_prepare(b->plan, b->plan->train, b->run, SEQUENCE);
     weights_initialise(b->plan, b->plan->train, b->run, 1);
-    fill_batch(b->run);
+    step_fill_batch(b->run, TOKENS, VOCABULARY);
     return true;
 }
 
@@ -151,45 +109,6 @@ static void measure_operations(const bench *b, clockid_t clock, double *seconds)
 
 /* ---- the table ---- */
 
-static size_t append_operand(char *text, size_t used, const operand *o) {
-    int dimensions = OPERAND_DIMENSIONS;
-    while (dimensions > 1 && o->shape[dimensions - 1] == 1)
-        dimensions--;
-    for (int i = 0; o->data != NULL && i < dimensions && used < LABEL; i++)
-        used += (size_t)snprintf(text + used, LABEL - used, "%s%lld", i == 0 ? " " : "x", (long long)o->shape[i]);
-    return used;
-}
-
-static void label_of(const launch *l, bool by_shape, char label[LABEL]) {
-    size_t used = (size_t)snprintf(label, LABEL, "%s", operation_signature_of(l->kind)->name);
-    if (!by_shape)
-        return;
-    const int operands = l->kind == OPERATION_MATMUL ? 2 : 1;
-    if (l->kind == OPERATION_MATMUL)
-        used += (size_t)snprintf(label + used, LABEL - used, " %c%c%s%s", l->attributes.transpose_a ? 't' : 'n',
-                                 l->attributes.transpose_b ? 't' : 'n', l->in[2].data != NULL ? " bias" : "",
-                                 l->accumulate != 0 ? " add" : "");
-    for (int i = 0; i < operands; i++)
-        used = append_operand(label, used, &l->in[i]);
-    if (l->in[0].data == NULL)
-        append_operand(label, used, &l->out[0]);
-}
-
-static row *find_row(row *rows, int *count, const char *label) {
-    for (int i = 0; i < *count; i++)
-        if (strcmp(rows[i].label, label) == 0)
-            return &rows[i];
-    row *added = &rows[(*count)++];
-    *added = (row){0};
-    strcpy(added->label, label);
-    return added;
-}
-
-static int slower_first(const void *a, const void *b) {
-    const double x = ((const row *)a)->seconds, y = ((const row *)b)->seconds;
-    return (x < y) - (x > y);
-}
-
 static void print_row(const row *r, double total, double peak, double copy) {
     printf("%-48s %5d %9.3f ms %5.1f%%", r->label, r->calls, r->seconds * 1e3, 100 * r->seconds / total);
     if (r->flops > 0)
@@ -201,24 +120,11 @@ static void print_row(const row *r, double total, double peak, double copy) {
 
 /* Returns the sum of all rows. */
 static double print_table(const bench *b, const double *seconds, bool by_shape, double peak, double copy) {
-    const program *p = b->plan->train->program;
-    row *rows = memory_allocate((size_t)p->operation_count, sizeof *rows);
-    int count = 0;
+    int count;
     double total = 0;
-    for (int32_t i = 0; i < p->operation_count; i++) {
-        const launch l = launch_of(b, &p->operations[i]);
-        if (operation_is_collective(l.kind))
-            continue;
-        char label[LABEL];
-        label_of(&l, by_shape, label);
-        row *r = find_row(rows, &count, label);
-        r->calls++;
-        r->seconds += seconds[i];
-        r->flops += operation_flops(&l);
-        r->bytes += operation_bytes(&l);
-        total += seconds[i];
-    }
-    qsort(rows, (size_t)count, sizeof *rows, slower_first);
+    row *rows = rows_of(b->plan->train->program, seconds, by_shape, &count);
+    for (int i = 0; i < count; i++)
+        total += rows[i].seconds;
     for (int i = 0; i < count; i++)
         print_row(&rows[i], total, peak, copy);
     free(rows);

@@ -1,9 +1,9 @@
-/* The CUDA kernels of attention and its gradient, executed by tests/simcuda, against the reference in fp64 on the same
- * values: all storage types, lengths around tiles, causal and full, grouped heads, every compiled head width and odd
- * ones, data off the 128-bit boundaries, under changing seeds, which must give the same bits. */
-#include "cuda/cuda_launches.h"
+/* The CUDA kernels of attention and its gradient, executed by tests/simcuda or a GPU (cuda/launches.h), against the
+ * reference in fp64 on the same values: all storage types, lengths around tiles, causal and full, grouped heads, every
+ * compiled head width and odd ones, data off the 128-bit boundaries, under changing seeds, which must give the same
+ * bits. */
+#include "cuda/launches.h"
 #include "engine/device/reference/reference.h"
-#include "simcuda.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,17 +59,16 @@ static accuracy nearness(dtype type, double magnitude) {
         .relative = 16, .spread = type == DTYPE_F32 ? 16 : 4 * roundoffs_of_fp32(type), .absolute = magnitude};
 }
 
-static void check_kernel(const cuda_kernel *kernel, const launch *fp32, dtype type, unsigned number, accuracy near,
-                         const char *where) {
+static void check_kernel(const launch *fp32, dtype type, unsigned number, accuracy near, const char *where) {
     const cuda_placement placement = {.shift = number % 3 == 2};
     launch typed = cuda_launch_typed(fp32, type, type), want = cuda_launch_reference(&typed);
-    simcuda_seed(number);
-    launch got = cuda_launch_run(kernel, &typed, placement);
+    cuda_launch_order(number);
+    launch got = cuda_launch_run(&typed, placement);
     for (int o = 0; o < OPERATION_OUTPUTS; o++)
         if (typed.out[o].data != NULL)
             cuda_launch_compare(&got, &want, o, near, where);
-    simcuda_seed(number + 1000);
-    launch again = cuda_launch_run(kernel, &typed, placement);
+    cuda_launch_order(number + 1000);
+    launch again = cuda_launch_run(&typed, placement);
     for (int o = 0; o < OPERATION_OUTPUTS; o++)
         if (typed.out[o].data != NULL)
             assert_memory_equal(got.out[o].data, again.out[o].data,
@@ -86,10 +85,10 @@ static void check_problem(const problem *p, dtype type, unsigned number) {
              dtype_name(type), (long long)p->sequences, (long long)p->length, (long long)p->heads,
              (long long)p->kv_heads, (long long)p->width, p->causal ? "causal" : "full");
     launch forward = forward_launch(p);
-    check_kernel(&cuda_attention, &forward, type, number, nearness(type, 16 * p->range), where);
+    check_kernel(&forward, type, number, nearness(type, 16 * p->range), where);
     reference_launch(&forward);
     launch backward = backward_launch(&forward);
-    check_kernel(&cuda_attention_backward, &backward, type, number, nearness(type, 16), where);
+    check_kernel(&backward, type, number, nearness(type, 16), where);
     launch_release(&backward);
 }
 
@@ -155,7 +154,7 @@ static void large_scores(void **state) {
         problem p = {.sequences = 1, .length = 65, .heads = 1, .kv_heads = 1, .width = 32, .causal = true, .range = 12};
         launch forward = forward_launch(&p);
         /* a score's own rounding, a roundoff of hundreds, becomes a relative error of its exponential */
-        check_kernel(&cuda_attention, &forward, types[i], i, nearness(types[i], 4000), "large scores");
+        check_kernel(&forward, types[i], i, nearness(types[i], 4000), "large scores");
         launch_release(&forward);
     }
 }

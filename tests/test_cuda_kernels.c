@@ -1,13 +1,12 @@
-/* Every CUDA kernel but matmul and attention, executed by tests/simcuda, against the reference kernel in fp64 on the
- * same values: all storage types, sizes around vectors, warps, blocks and tiles, adding and overwriting, with and
- * without optional operands, with outputs in the bytes of inputs, with data off the 128-bit boundaries, under changing
- * seeds (another order of blocks and threads), which must give the same bits. */
-#include "cuda/cuda_launches.h"
+/* Every CUDA kernel but matmul and attention, executed by tests/simcuda or a GPU (cuda/launches.h), against the
+ * reference kernel in fp64 on the same values: all storage types, sizes around vectors, warps, blocks and tiles, adding
+ * and overwriting, with and without optional operands, with outputs in the bytes of inputs, with data off the 128-bit
+ * boundaries, under changing seeds (another order of blocks and threads), which must give the same bits. */
+#include "cuda/launches.h"
 #include "engine/checked.h"
 #include "engine/device/half.h"
 #include "engine/device/reference/reference.h"
 #include "engine/device/update.h"
-#include "simcuda.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,7 +75,7 @@ static launch reference_of(const launch *typed) {
     return want;
 }
 
-static void check_typed(progress *p, const cuda_kernel *kernel, const launch *typed, accuracy near) {
+static void check_typed(progress *p, const launch *typed, accuracy near) {
     const operation_signature *s = operation_signature_of(typed->kind);
     cuda_placement placement = placement_of(p->launches, typed);
     char where[200];
@@ -86,14 +85,14 @@ static void check_typed(progress *p, const cuda_kernel *kernel, const launch *ty
              placement.share ? ", in place" : "", placement.shift != 0 ? ", shifted" : "",
              typed->accumulate != 0 ? ", adding" : "");
     launch want = reference_of(typed);
-    simcuda_seed(p->launches);
-    launch got = cuda_launch_run(kernel, typed, placement);
+    cuda_launch_order(p->launches);
+    launch got = cuda_launch_run(typed, placement);
     for (int o = 0; o < OPERATION_OUTPUTS; o++)
         if (typed->out[o].data != NULL)
             cuda_launch_compare(&got, &want, o, near, where);
     if (p->launches++ % 4 == 0) {
-        simcuda_seed(p->launches + 1000);
-        launch again = cuda_launch_run(kernel, typed, placement);
+        cuda_launch_order(p->launches + 1000);
+        launch again = cuda_launch_run(typed, placement);
         same_bits(&got, &again, where);
         launch_release(&again);
     }
@@ -102,7 +101,7 @@ static void check_typed(progress *p, const cuda_kernel *kernel, const launch *ty
 }
 
 /* Checks a launch (given in fp32) in every storage, overwriting and adding, then releases it. */
-static void check_launch(void **state, const cuda_kernel *kernel, launch *given, accuracy near) {
+static void check_launch(void **state, launch *given, accuracy near) {
     const operation_signature *s = operation_signature_of(given->kind);
     bool gradients = strchr(s->output_types, 'G') != NULL, activations = strchr(s->input_types, 'A') != NULL;
     bool always_adds = given->kind == OPERATION_ADAMW || given->kind == OPERATION_STEP_RESULT;
@@ -111,7 +110,7 @@ static void check_launch(void **state, const cuda_kernel *kernel, launch *given,
         for (int adds = always_adds; adds <= (s->accumulates != 0); adds++) {
             launch typed = cuda_launch_typed(given, storages[i].activations, storages[i].gradients);
             typed.accumulate = adds ? s->accumulates : 0;
-            check_typed(*state, kernel, &typed, near);
+            check_typed(*state, &typed, near);
             launch_release(&typed);
         }
     launch_release(given);
@@ -141,7 +140,7 @@ static void embedding(void **state) {
             if (positions)
                 l.in[2] = floats(sequence + 1, sizes[s], 3);
             l.out[0] = output(rows, sizes[s]);
-            check_launch(state, &cuda_embedding, &l, rounded_once);
+            check_launch(state, &l, rounded_once);
         }
 }
 
@@ -163,7 +162,7 @@ static void embedding_backward(void **state) {
                                  {32, 1}, {33, 1},  {96, 7}, {70, 97}, {70, 300}};
     for (int s = 0; s < SIZE_COUNT; s++) {
         launch l = embedding_backward_launch(shapes[s % 10][0], shapes[s % 10][1], sizes[s]);
-        check_launch(state, &cuda_embedding_backward, &l, sums_of_32);
+        check_launch(state, &l, sums_of_32);
     }
 }
 
@@ -175,7 +174,7 @@ static void embedding_backward_of_a_frequent_token(void **state) {
             operand_set(&l.in[1], i, 13);
     operand_release(&l.in[2]);
     l.in[2] = operand_order(&l.in[1]);
-    check_launch(state, &cuda_embedding_backward, &l, sums_of_32);
+    check_launch(state, &l, sums_of_32);
 }
 
 /* Every run of 1 to 65 equal tokens beside every offset in a piece. */
@@ -188,7 +187,7 @@ static void embedding_backward_runs(void **state) {
             operand_release(&l.in[2]);
             l.in[2] = operand_order(&l.in[1]);
             launch typed = cuda_launch_typed(&l, DTYPE_F32, DTYPE_F32);
-            check_typed(*state, &cuda_embedding_backward, &typed, sums_of_32);
+            check_typed(*state, &typed, sums_of_32);
             launch_release(&typed);
             launch_release(&l);
         }
@@ -201,7 +200,7 @@ static void position_backward(void **state) {
             launch l = {.kind = OPERATION_POSITION_BACKWARD, .attributes = {.sequence = sequence}};
             l.in[0] = floats(sequences * sequence, sizes[s], 1);
             l.out[0] = output(sequence + 2, sizes[s]); /* more positions than the sequence is long */
-            check_launch(state, &cuda_position_backward, &l, sums_of_32);
+            check_launch(state, &l, sums_of_32);
         }
 }
 
@@ -235,7 +234,7 @@ static void norm(void **state) {
             norm_type type = (options & 1) != 0 ? NORM_LAYER : NORM_RMS;
             int64_t rows = options == 7 ? 37 : 5;
             launch l = norm_launch(rows, sizes[s], type, (options & 2) != 0, (options & 4) != 0);
-            check_launch(state, &cuda_norm, &l, norm_accuracy(sizes[s]));
+            check_launch(state, &l, norm_accuracy(sizes[s]));
         }
 }
 
@@ -244,7 +243,7 @@ static void norm_of_wide_rows(void **state) {
     const int64_t widths[] = {1024, 5000, 12000, 25000, 50004};
     for (int w = 0; w < 5; w++) {
         launch l = norm_launch(2, widths[w], w % 2 == 0 ? NORM_LAYER : NORM_RMS, w % 2 == 0, true);
-        check_launch(state, &cuda_norm, &l, norm_accuracy(widths[w]));
+        check_launch(state, &l, norm_accuracy(widths[w]));
     }
 }
 
@@ -279,7 +278,7 @@ static void norm_backward(void **state) {
             launch l = norm_backward_launch(row_counts[(s + options) % 7], sizes[s],
                                             (options & 1) != 0 ? NORM_LAYER : NORM_RMS, (options & 2) != 0,
                                             (options & 4) != 0);
-            check_launch(state, &cuda_norm_backward, &l, norm_backward_accuracy(&l));
+            check_launch(state, &l, norm_backward_accuracy(&l));
         }
 }
 
@@ -288,7 +287,7 @@ static void norm_backward_of_wide_rows(void **state) {
     const int64_t widths[] = {768, 6000, 11000, 21000};
     for (int w = 0; w < 4; w++) {
         launch l = norm_backward_launch(3, widths[w], w % 2 == 0 ? NORM_LAYER : NORM_RMS, w % 2 == 0, w != 2);
-        check_launch(state, &cuda_norm_backward, &l, norm_backward_accuracy(&l));
+        check_launch(state, &l, norm_backward_accuracy(&l));
     }
 }
 
@@ -298,14 +297,14 @@ static void column_sum(void **state) {
     for (int s = 0; s < SIZE_COUNT; s++) {
         launch l = {.kind = OPERATION_COLUMN_SUM, .in = {floats(row_counts[s % 7], sizes[s], 1)}};
         l.out[0] = output(sizes[s], 1);
-        check_launch(state, &cuda_column_sum, &l, (accuracy){.relative = 1, .spread = 4});
+        check_launch(state, &l, (accuracy){.relative = 1, .spread = 4});
     }
 }
 
 /* More rows than 512 tiles of 64 hold. */
 static void column_sum_of_many_rows(void **state) {
     launch l = {.kind = OPERATION_COLUMN_SUM, .in = {floats(40000, 2, 1)}, .out = {output(2, 1)}};
-    check_launch(state, &cuda_column_sum, &l, (accuracy){.relative = 1, .spread = 4});
+    check_launch(state, &l, (accuracy){.relative = 1, .spread = 4});
 }
 
 /* ---- layers ---- */
@@ -327,7 +326,7 @@ static void rope(void **state) {
             l.in[1] = floats(sequences[s], half, 2);
             l.in[2] = floats(sequences[s], half, 3);
             l.out[0] = output(rows, width);
-            check_launch(state, &cuda_rope, &l, (accuracy){.relative = 1, .spread = 2}); /* two products */
+            check_launch(state, &l, (accuracy){.relative = 1, .spread = 2}); /* two products */
         }
 }
 
@@ -353,12 +352,12 @@ static void gelu(void **state) {
         int64_t rows = 3;
         launch forward = {.kind = OPERATION_GELU, .in = {activation_values(rows, sizes[s], 1)}};
         forward.out[0] = output(rows, sizes[s]);
-        check_launch(state, &cuda_gelu, &forward, activation_accuracy);
+        check_launch(state, &forward, activation_accuracy);
         launch backward = {.kind = OPERATION_GELU_BACKWARD};
         backward.in[0] = floats(rows, sizes[s], 2);
         backward.in[1] = activation_values(rows, sizes[s], 1);
         backward.out[0] = output(rows, sizes[s]);
-        check_launch(state, &cuda_gelu_backward, &backward, gelu_backward_accuracy);
+        check_launch(state, &backward, gelu_backward_accuracy);
     }
 }
 
@@ -367,12 +366,12 @@ static void swiglu(void **state) {
         int64_t rows = 11;
         launch forward = {.kind = OPERATION_SWIGLU, .in = {activation_values(rows, 2 * sizes[s], 1)}};
         forward.out[0] = output(rows, sizes[s]);
-        check_launch(state, &cuda_swiglu, &forward, activation_accuracy);
+        check_launch(state, &forward, activation_accuracy);
         launch backward = {.kind = OPERATION_SWIGLU_BACKWARD};
         backward.in[0] = floats(rows, sizes[s], 2);
         backward.in[1] = activation_values(rows, 2 * sizes[s], 1);
         backward.out[0] = output(rows, 2 * sizes[s]);
-        check_launch(state, &cuda_swiglu_backward, &backward, (accuracy){.relative = 8, .spread = 2});
+        check_launch(state, &backward, (accuracy){.relative = 8, .spread = 2});
     }
 }
 
@@ -380,11 +379,11 @@ static void elementwise(void **state) {
     for (int s = 0; s < SIZE_COUNT; s++) {
         launch add = {.kind = OPERATION_ADD, .in = {floats(3, sizes[s], 1), floats(3, sizes[s], 2)}};
         add.out[0] = output(3, sizes[s]);
-        check_launch(state, &cuda_add, &add, rounded_once);
+        check_launch(state, &add, rounded_once);
         for (int i = 0; i < STORAGES; i++) {
             launch fill = {.kind = OPERATION_FILL, .attributes = {.value = 0.1}};
             fill.out[0] = operand_make(storages[i].activations, 3, sizes[s]);
-            check_typed(*state, &cuda_fill, &fill, rounded_once);
+            check_typed(*state, &fill, rounded_once);
             launch_release(&fill);
         }
     }
@@ -410,7 +409,7 @@ static void cast(void **state) {
     for (int pair = 0; pair < STORAGES * STORAGES; pair++) {
         launch l = {.kind = OPERATION_CAST, .in = {patterns(storages[pair / STORAGES].activations)}};
         l.out[0] = operand_make(storages[pair % STORAGES].activations, operand_count(&l.in[0]), 1);
-        launch got = cuda_launch_run(&cuda_cast, &l, placement_of(p->launches++, &l));
+        launch got = cuda_launch_run(&l, placement_of(p->launches++, &l));
         for (int64_t i = 0; i < operand_count(&l.in[0]); i++) {
             operand_set(&l.out[0], i, operand_get(&l.in[0], i));
             double want = operand_get(&l.out[0], i), found = operand_get(&got.out[0], i);
@@ -450,39 +449,24 @@ static void cross_entropy(void **state) {
             launch l = cross_entropy_launch(vocabularies[v] > 2000 ? 2 : 5, vocabularies[v], gradient != 0);
             if (l.in[1].shape[0] > 2)
                 operand_set(&l.in[1], 2, -1); /* not counted */
-            check_launch(state, &cuda_cross_entropy, &l, cross_entropy_accuracy);
+            check_launch(state, &l, cross_entropy_accuracy);
         }
 }
 
 /* More than shared memory holds, in each storage. */
 static void cross_entropy_of_a_large_vocabulary(void **state) {
     launch l = cross_entropy_launch(1, 60001, true);
-    check_launch(state, &cuda_cross_entropy, &l, cross_entropy_accuracy);
+    check_launch(state, &l, cross_entropy_accuracy);
 }
 
 /* The gradient elsewhere than 16 bytes around the logits: element by element. */
 static void cross_entropy_with_unlike_alignment(void **state) {
     (void)state;
-    launch l = cross_entropy_launch(3, 70, true), want = cuda_launch_reference(&l), device = l;
-    const size_t bytes = 3 * 70 * sizeof(float);
-    char *base = NULL;
-    assert_int_equal(cudaMalloc((void **)&base, 4096), cudaSuccess);
-    size_t at = 0;
-    for (int i = 0; i < 4; i++) {
-        const size_t part = (size_t)(operand_count(&l.in[i]) * dtype_bytes(l.in[i].type));
-        device.in[i].data = base + at;
-        assert_int_equal(cudaMemcpy(base + at, l.in[i].data, part, cudaMemcpyHostToDevice), cudaSuccess);
-        at += (part + 15) / 16 * 16;
-    }
-    device.out[0].data = base + at;
-    device.out[1].data = base + at + 16 + sizeof(float);
-    cuda_cross_entropy.queue(&device, NULL);
-    assert_int_equal(cudaDeviceSynchronize(), cudaSuccess);
-    assert_int_equal(cudaMemcpy(l.out[0].data, device.out[0].data, 3 * sizeof(float), cudaMemcpyDeviceToHost), 0);
-    assert_int_equal(cudaMemcpy(l.out[1].data, device.out[1].data, bytes, cudaMemcpyDeviceToHost), 0);
+    launch l = cross_entropy_launch(3, 70, true), want = cuda_launch_reference(&l);
+    launch got = cuda_launch_run(&l, (cuda_placement){.apart = 1});
     for (int o = 0; o < 2; o++)
-        cuda_launch_compare(&l, &want, o, cross_entropy_accuracy, "cross_entropy, unlike alignment");
-    assert_int_equal(cudaFree(base), cudaSuccess);
+        cuda_launch_compare(&got, &want, o, cross_entropy_accuracy, "cross_entropy, unlike alignment");
+    launch_release(&got);
     launch_release(&want);
     launch_release(&l);
 }
@@ -499,11 +483,11 @@ static void cross_entropy_extremes(void **state) {
             operand_set(&l.in[0], v, changed[which]);
         }
         operand_set(&l.in[1], 0, 700);
-        check_launch(state, &cuda_cross_entropy, &l, (accuracy){.relative = 100, .spread = 1}); /* logits 87 below */
+        check_launch(state, &l, (accuracy){.relative = 100, .spread = 1}); /* logits 87 below */
     }
     launch l = cross_entropy_launch(1, 1500, true);
     operand_set(&l.in[0], 1234, NAN);
-    check_launch(state, &cuda_cross_entropy, &l, cross_entropy_accuracy);
+    check_launch(state, &l, cross_entropy_accuracy);
 }
 
 /* ---- the end of a step ---- */
@@ -513,7 +497,7 @@ static void sum(void **state) {
     for (int s = 0; s <= SIZE_COUNT; s++) {
         launch l = {.kind = OPERATION_SUM, .out = {operand_make(DTYPE_F64, 1, 1)}};
         l.in[0] = floats(s < SIZE_COUNT ? sizes[s] : 10001, 1, 1);
-        check_launch(state, &cuda_sum, &l, (accuracy){.spread = 1024});
+        check_launch(state, &l, (accuracy){.spread = 1024});
     }
 }
 
@@ -544,7 +528,7 @@ static void granule_norm(void **state) {
         attributes a = {.segments = segments, .segment_count = SEGMENTS, .granule = granule};
         launch l = {.kind = OPERATION_GRANULE_NORM, .attributes = a, .in = {shard(1)}};
         l.out[0] = operand_random(DTYPE_F64, GRANULE * GRANULES / granule, 1, 1, 2);
-        check_launch(state, &cuda_granule_norm, &l, (accuracy){.relative = 512});
+        check_launch(state, &l, (accuracy){.relative = 512});
     }
 }
 
@@ -558,8 +542,8 @@ static void granule_norm_is_of_the_granule_alone(void **state) {
     m.attributes.segments = among, m.attributes.segment_count = 2;
     memcpy((float *)m.in[0].data + 3 * GRANULE, l.in[0].data, GRANULE * sizeof(float));
     l.out[0] = operand_make(DTYPE_F64, 1, 1), m.out[0] = operand_make(DTYPE_F64, GRANULES, 1);
-    launch first = cuda_launch_run(&cuda_granule_norm, &l, (cuda_placement){0});
-    launch second = cuda_launch_run(&cuda_granule_norm, &m, (cuda_placement){0});
+    launch first = cuda_launch_run(&l, (cuda_placement){0});
+    launch second = cuda_launch_run(&m, (cuda_placement){0});
     assert_true(operand_get(&first.out[0], 0) == operand_get(&second.out[0], 3));
     launch_release(&first), launch_release(&second), launch_release(&l), launch_release(&m);
 }
@@ -588,19 +572,19 @@ static void step_result(void **state) {
     const double clips[] = {0, 0.1, 100};
     for (int c = 0; c < 3; c++) {
         launch l = step_result_launch(clips[c]);
-        check_launch(state, &cuda_step_result, &l, exact);
+        check_launch(state, &l, exact);
     }
     const int64_t broken[] = {0, 9, 11, 13}; /* squares of unit 0; nobody's (not read); of unit 2; a loss */
     for (int b = 0; b < 4; b++)
         for (int infinite = 0; infinite < 2; infinite++) {
             launch l = step_result_launch(1);
             operand_set(&l.in[0], broken[b], infinite ? INFINITY : NAN);
-            check_launch(state, &cuda_step_result, &l, exact);
+            check_launch(state, &l, exact);
         }
     launch l = step_result_launch(1); /* of two broken units the first is named */
     operand_set(&l.in[0], 7, NAN);
     operand_set(&l.in[0], 11, INFINITY);
-    check_launch(state, &cuda_step_result, &l, exact);
+    check_launch(state, &l, exact);
 }
 
 /* More granules and passes than a block has threads. */
@@ -613,7 +597,7 @@ static void step_result_of_a_large_model(void **state) {
     l.in[0] = operand_random(DTYPE_F64, 2, 780, 1, 1);
     for (int64_t i = 0; i < operand_count(&l.in[0]); i++)
         operand_set(&l.in[0], i, fabs(operand_get(&l.in[0], i)));
-    check_launch(state, &cuda_step_result, &l, exact);
+    check_launch(state, &l, exact);
 }
 
 /* What dynamic scaling does with each kind of step, and that a constant scale stays. */
@@ -635,7 +619,7 @@ static void loss_scale(void **state) {
         l.attributes.loss_scale_interval = cases[c].interval;
         operand_set(&l.in[0], 0, cases[c].square);
         operand_set(&l.in[0], 13, cases[c].loss);
-        check_launch(state, &cuda_step_result, &l, exact);
+        check_launch(state, &l, exact);
     }
 }
 
@@ -663,7 +647,7 @@ static launch adamw_launch(double bad, double count) {
 static void adamw(void **state) {
     for (int run = 0; run < 6; run++) {
         launch l = adamw_launch(run == 0, run < 2 ? 3 : pow(10, run - 2));
-        check_launch(state, &cuda_adamw, &l, (accuracy){.relative = 4, .spread = 1});
+        check_launch(state, &l, (accuracy){.relative = 4, .spread = 1});
     }
 }
 
@@ -680,7 +664,7 @@ static void adamw_over_tiles(void **state) {
     }
     for (int64_t i = 0; i < 13300; i++)
         operand_set(&l.out[2], i, fabs(operand_get(&l.out[2], i)));
-    check_launch(state, &cuda_adamw, &l, (accuracy){.relative = 4, .spread = 1});
+    check_launch(state, &l, (accuracy){.relative = 4, .spread = 1});
 }
 
 /* ---- nothing to do ---- */
@@ -697,40 +681,35 @@ static void nothing(void **state) {
     operand weight = floats(width, 1, 2), table = floats(5, width, 3), statistics = floats(0, 2, 1);
     operand rotation = floats(4, 2, 1), none = floats(0, 1, 1), squares = operand_make(DTYPE_F64, 0, 1);
     operand total = operand_make(DTYPE_F64, 1, 1), double_width = floats(0, 2 * width, 1);
-    const struct {
-        const cuda_kernel *kernel;
-        launch l;
-    } launches[] = {
-        {&cuda_embedding, {.kind = OPERATION_EMBEDDING, .in = {tokens, table}, .out = {f}}},
-        {&cuda_embedding_backward, {.kind = OPERATION_EMBEDDING_BACKWARD, .in = {f, tokens, tokens}, .out = {table}}},
-        {&cuda_position_backward, {.kind = OPERATION_POSITION_BACKWARD, .in = {f}, .out = {table}}},
-        {&cuda_norm, {.kind = OPERATION_NORM, .in = {f, {0}, weight}, .out = {f, {0}, statistics}}},
-        {&cuda_norm_backward,
-         {.kind = OPERATION_NORM_BACKWARD, .in = {f, {0}, f, statistics, weight}, .out = {f, weight, weight}}},
-        {&cuda_column_sum, {.kind = OPERATION_COLUMN_SUM, .in = {f}, .out = {weight}}},
-        {&cuda_rope, {.kind = OPERATION_ROPE, .in = {f, rotation, rotation}, .out = {f}}},
-        {&cuda_gelu, {.kind = OPERATION_GELU, .in = {f}, .out = {f}}},
-        {&cuda_gelu_backward, {.kind = OPERATION_GELU_BACKWARD, .in = {f, f}, .out = {f}}},
-        {&cuda_swiglu, {.kind = OPERATION_SWIGLU, .in = {double_width}, .out = {f}}},
-        {&cuda_swiglu_backward, {.kind = OPERATION_SWIGLU_BACKWARD, .in = {f, double_width}, .out = {double_width}}},
-        {&cuda_cross_entropy, {.kind = OPERATION_CROSS_ENTROPY, .in = {f, tokens, doubles}, .out = {none, f}}},
-        {&cuda_add, {.kind = OPERATION_ADD, .in = {f, f}, .out = {f}}},
-        {&cuda_fill, {.kind = OPERATION_FILL, .out = {f}}},
-        {&cuda_cast, {.kind = OPERATION_CAST, .in = {none}, .out = {none}}},
-        {&cuda_sum, {.kind = OPERATION_SUM, .in = {none}, .out = {total}}},
-        {&cuda_granule_norm, {.kind = OPERATION_GRANULE_NORM, .in = {none}, .out = {squares}}},
-        {&cuda_granule_norm, {.kind = OPERATION_GRANULE_NORM, .in = {weight}, .out = {total}}},
-        {&cuda_adamw, {.kind = OPERATION_ADAMW, .in = {none, doubles, results, counts}, .out = {none, none, none}}},
-        {&cuda_adamw,
-         {.kind = OPERATION_ADAMW, .in = {weight, doubles, results, counts}, .out = {weight, weight, weight}}},
+    const launch launches[] = {
+        {.kind = OPERATION_EMBEDDING, .in = {tokens, table}, .out = {f}},
+        {.kind = OPERATION_EMBEDDING_BACKWARD, .in = {f, tokens, tokens}, .out = {table}},
+        {.kind = OPERATION_POSITION_BACKWARD, .in = {f}, .out = {table}},
+        {.kind = OPERATION_NORM, .in = {f, {0}, weight}, .out = {f, {0}, statistics}},
+        {.kind = OPERATION_NORM_BACKWARD, .in = {f, {0}, f, statistics, weight}, .out = {f, weight, weight}},
+        {.kind = OPERATION_COLUMN_SUM, .in = {f}, .out = {weight}},
+        {.kind = OPERATION_ROPE, .in = {f, rotation, rotation}, .out = {f}},
+        {.kind = OPERATION_GELU, .in = {f}, .out = {f}},
+        {.kind = OPERATION_GELU_BACKWARD, .in = {f, f}, .out = {f}},
+        {.kind = OPERATION_SWIGLU, .in = {double_width}, .out = {f}},
+        {.kind = OPERATION_SWIGLU_BACKWARD, .in = {f, double_width}, .out = {double_width}},
+        {.kind = OPERATION_CROSS_ENTROPY, .in = {f, tokens, doubles}, .out = {none, f}},
+        {.kind = OPERATION_ADD, .in = {f, f}, .out = {f}},
+        {.kind = OPERATION_FILL, .out = {f}},
+        {.kind = OPERATION_CAST, .in = {none}, .out = {none}},
+        {.kind = OPERATION_SUM, .in = {none}, .out = {total}},
+        {.kind = OPERATION_GRANULE_NORM, .in = {none}, .out = {squares}},
+        {.kind = OPERATION_GRANULE_NORM, .in = {weight}, .out = {total}},
+        {.kind = OPERATION_ADAMW, .in = {none, doubles, results, counts}, .out = {none, none, none}},
+        {.kind = OPERATION_ADAMW, .in = {weight, doubles, results, counts}, .out = {weight, weight, weight}},
     };
     for (size_t i = 0; i < sizeof launches / sizeof *launches; i++) {
-        launch l = launches[i].l;
+        launch l = launches[i];
         l.attributes = a;
         if (l.kind == OPERATION_GRANULE_NORM)
             l.attributes.granule = width;
         l.accumulate = l.kind == OPERATION_ADAMW ? 7 : 0;
-        check_typed(*state, launches[i].kernel, &l, exact);
+        check_typed(*state, &l, exact);
     }
     operand all[] = {f,          tokens,   doubles, results, counts, weight,      table,
                      statistics, rotation, none,    squares, total,  double_width};

@@ -5,12 +5,11 @@
  *
  * A kernel that loops over its items with the grid as stride is also run with fewer blocks than items, without which
  * the barriers at the end of an item, for the next, would have nothing to do. */
-#include "cuda/cuda_launches.h"
+#include "cuda/simulated/launches.h"
 #include "engine/checked.h"
 #include "engine/device/reference/reference.h"
 #include "engine/device/update.h"
 #include "engine/error.h"
-#include "simcuda.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -171,26 +170,25 @@ static launch attention_backward(void) {
 }
 
 typedef struct subject {
-    const cuda_kernel *kernel;
     launch (*make)(void);
     unsigned blocks; /* at most; 0: as many as the kernel wants */
 } subject;
 
 static const subject subjects[] = {
-    {&cuda_embedding_backward, embedding_backward, 2},
-    {&cuda_norm, norm_of_wide_rows, 2},
-    {&cuda_norm, norm_of_narrow_rows, 2},
-    {&cuda_norm_backward, norm_backward_of_wide_rows, 0},
-    {&cuda_norm_backward, norm_backward_of_narrow_rows, 0},
-    {&cuda_column_sum, column_sum, 2},
-    {&cuda_rope, rope, 2},
-    {&cuda_cross_entropy, cross_entropy, 2},
-    {&cuda_sum, sum, 0},
-    {&cuda_granule_norm, granule_norm, 1},
-    {&cuda_step_result, step_result, 0},
-    {&cuda_adamw, adamw, 2},
-    {&cuda_attention, attention, 0},
-    {&cuda_attention_backward, attention_backward, 0},
+    {embedding_backward, 2},
+    {norm_of_wide_rows, 2},
+    {norm_of_narrow_rows, 2},
+    {norm_backward_of_wide_rows, 0},
+    {norm_backward_of_narrow_rows, 0},
+    {column_sum, 2},
+    {rope, 2},
+    {cross_entropy, 2},
+    {sum, 0},
+    {granule_norm, 1},
+    {step_result, 0},
+    {adamw, 2},
+    {attention, 0},
+    {attention_backward, 0},
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
@@ -286,14 +284,13 @@ static bool is_another(void *barrier, const char *file, int line) {
 }
 
 typedef struct execution {
-    const subject *of;
     const launch *l;
     launch result;
 } execution;
 
 static void execute(void *state) {
     execution *x = state;
-    x->result = cuda_launch_run(x->of->kernel, x->l, (cuda_placement){0});
+    x->result = cuda_launch_run(x->l, (cuda_placement){0});
 }
 
 static bool same_bits(const launch *a, const launch *b) {
@@ -316,8 +313,8 @@ static baseline run_unchanged(size_t s, const barriers *all) {
     simcuda_seed(0);
     simcuda_filter_barriers(record, &r);
     simcuda_limit_blocks(subjects[s].blocks);
-    b.result = cuda_launch_run(subjects[s].kernel, &b.l, (cuda_placement){0});
-    launch whole = (simcuda_limit_blocks(0), cuda_launch_run(subjects[s].kernel, &b.l, (cuda_placement){0}));
+    b.result = cuda_launch_run(&b.l, (cuda_placement){0});
+    launch whole = (simcuda_limit_blocks(0), cuda_launch_run(&b.l, (cuda_placement){0}));
     simcuda_filter_barriers(NULL, NULL);
     assert_true(same_bits(&b.result, &whole)); /* whatever the number of blocks */
     launch_release(&whole);
@@ -327,7 +324,7 @@ static baseline run_unchanged(size_t s, const barriers *all) {
 /* Whether its absence shows in this launch. */
 static bool is_missed(barrier *b, size_t s, const baseline *unchanged, uint64_t seed) {
     char report[1024];
-    execution x = {.of = &subjects[s], .l = &unchanged->l};
+    execution x = {.l = &unchanged->l};
     simcuda_seed(seed);
     simcuda_filter_barriers(is_another, b);
     simcuda_limit_blocks(subjects[s].blocks);

@@ -1,7 +1,7 @@
 /* What the memory-bound CUDA kernels move, counted by tests/simcuda at shapes whose rows start at 128 bits: at most 1.1
  * times the bytes that operation_bytes names, nearly all of them in 128-bit accesses that lie side by side in a warp.
  * Prints a line per kernel and storage. */
-#include "cuda/cuda_launches.h"
+#include "cuda/simulated/launches.h"
 #include "engine/device/update.h"
 
 #include <setjmp.h>
@@ -38,10 +38,10 @@ static operand doubles(int64_t count) {
 }
 
 /* sectors_allowed: most_sectors, save where a thread's neighbouring accesses share sectors on purpose. */
-static void check_sectors(const cuda_kernel *kernel, launch *l, double sectors_allowed) {
+static void check_sectors(launch *l, double sectors_allowed) {
     const char *name = operation_signature_of(l->kind)->name;
     simcuda_counters c;
-    launch result = cuda_launch_count(kernel, l, (cuda_placement){0}, &c);
+    launch result = cuda_launch_count(l, (cuda_placement){0}, &c);
     double least = operation_bytes(l), moved = (double)(c.distinct_read_bytes + c.distinct_written_bytes) / least;
     double sectors = (double)c.sector_bytes / least, wide = (double)c.wide_bytes / least;
     print_message("%-18s %s to %s: of the least bytes moved %.3f, sectors %.3f, in 128-bit accesses %.3f\n", name,
@@ -52,8 +52,8 @@ static void check_sectors(const cuda_kernel *kernel, launch *l, double sectors_a
     launch_release(l);
 }
 
-static void check_traffic(const cuda_kernel *kernel, launch *l) {
-    check_sectors(kernel, l, most_sectors);
+static void check_traffic(launch *l) {
+    check_sectors(l, most_sectors);
 }
 
 static const dtype storages[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
@@ -69,7 +69,7 @@ static void embedding(void **state) {
             if (positions)
                 l.in[2] = tensor(storages[s], 256, WIDTH);
             l.out[0] = tensor(storages[s], ROWS, WIDTH);
-            check_traffic(&cuda_embedding, &l);
+            check_traffic(&l);
         }
 }
 
@@ -83,7 +83,7 @@ static void embedding_backward(void **state) {
             l.in[1] = ascending(ROWS / 2, adds ? 1 : 2);
             l.in[2] = ascending(ROWS / 2, 1);
             l.out[0] = tensor(storages[s], ROWS, 2 * WIDTH);
-            check_traffic(&cuda_embedding_backward, &l);
+            check_traffic(&l);
         }
 }
 
@@ -93,7 +93,7 @@ static void position_backward(void **state) {
         launch l = {.kind = OPERATION_POSITION_BACKWARD, .attributes = {.sequence = 256}};
         l.in[0] = tensor(storages[s], ROWS, WIDTH);
         l.out[0] = tensor(storages[s], 256, WIDTH);
-        check_traffic(&cuda_position_backward, &l);
+        check_traffic(&l);
     }
 }
 
@@ -110,7 +110,7 @@ static void norm(void **state) {
                 l.out[1] = tensor(storages[s], 2 * ROWS, WIDTH);
             }
             l.out[2] = tensor(DTYPE_F32, 2 * ROWS, 2);
-            check_traffic(&cuda_norm, &l);
+            check_traffic(&l);
         }
 }
 
@@ -123,7 +123,7 @@ static void norm_backward(void **state) {
         l.in[4] = tensor(storages[s], 2 * WIDTH, 1);
         l.out[0] = tensor(storages[s], ROWS / 2, 2 * WIDTH);
         l.out[1] = tensor(DTYPE_F32, 2 * WIDTH, 1), l.out[2] = tensor(DTYPE_F32, 2 * WIDTH, 1);
-        check_traffic(&cuda_norm_backward, &l);
+        check_traffic(&l);
     }
 }
 
@@ -133,7 +133,7 @@ static void column_sum(void **state) {
         launch l = {.kind = OPERATION_COLUMN_SUM};
         l.in[0] = tensor(storages[s], ROWS, WIDTH);
         l.out[0] = tensor(DTYPE_F32, WIDTH, 1);
-        check_traffic(&cuda_column_sum, &l);
+        check_traffic(&l);
     }
 }
 
@@ -145,7 +145,7 @@ static void rope(void **state) {
         l.in[0] = tensor(storages[s], 1024, 10 * 64);
         l.in[1] = tensor(DTYPE_F32, 128, 32), l.in[2] = tensor(DTYPE_F32, 128, 32);
         l.out[0] = tensor(storages[s], 1024, 10 * 64);
-        check_traffic(&cuda_rope, &l);
+        check_traffic(&l);
     }
 }
 
@@ -154,19 +154,19 @@ static void activations(void **state) {
     for (int s = 0; s < STORAGES; s++) {
         launch gelu = {.kind = OPERATION_GELU};
         gelu.in[0] = tensor(storages[s], 128, WIDTH), gelu.out[0] = tensor(storages[s], 128, WIDTH);
-        check_traffic(&cuda_gelu, &gelu);
+        check_traffic(&gelu);
         launch gelu_backward = {.kind = OPERATION_GELU_BACKWARD};
         gelu_backward.in[0] = tensor(storages[s], 128, WIDTH), gelu_backward.in[1] = tensor(storages[s], 128, WIDTH);
         gelu_backward.out[0] = tensor(storages[s], 128, WIDTH);
-        check_traffic(&cuda_gelu_backward, &gelu_backward);
+        check_traffic(&gelu_backward);
         launch swiglu = {.kind = OPERATION_SWIGLU};
         swiglu.in[0] = tensor(storages[s], 128, 2 * WIDTH), swiglu.out[0] = tensor(storages[s], 128, WIDTH);
-        check_traffic(&cuda_swiglu, &swiglu);
+        check_traffic(&swiglu);
         launch swiglu_backward = {.kind = OPERATION_SWIGLU_BACKWARD};
         swiglu_backward.in[0] = tensor(storages[s], 128, WIDTH);
         swiglu_backward.in[1] = tensor(storages[s], 128, 2 * WIDTH);
         swiglu_backward.out[0] = tensor(storages[s], 128, 2 * WIDTH);
-        check_traffic(&cuda_swiglu_backward, &swiglu_backward);
+        check_traffic(&swiglu_backward);
     }
 }
 
@@ -181,7 +181,7 @@ static void cross_entropy(void **state) {
             l.in[1] = ascending(4, 1), l.in[2] = doubles(SCALAR_COUNT);
             l.out[0] = tensor(DTYPE_F32, 4, 1);
             l.out[1] = tensor(storages[s], 4, vocabularies[v]);
-            check_traffic(&cuda_cross_entropy, &l);
+            check_traffic(&l);
         }
 }
 
@@ -191,14 +191,14 @@ static void elementwise(void **state) {
         launch add = {.kind = OPERATION_ADD};
         add.in[0] = tensor(storages[s], 128, WIDTH), add.in[1] = tensor(storages[s], 128, WIDTH);
         add.out[0] = tensor(storages[s], 128, WIDTH);
-        check_traffic(&cuda_add, &add);
+        check_traffic(&add);
         launch fill = {.kind = OPERATION_FILL, .out = {tensor(storages[s], 128, WIDTH)}};
-        check_traffic(&cuda_fill, &fill);
+        check_traffic(&fill);
         for (int to = 0; to < STORAGES; to++) {
             launch cast = {.kind = OPERATION_CAST, .in = {tensor(storages[s], 128, WIDTH)}};
             cast.out[0] = tensor(storages[to], 128, WIDTH);
             bool widths_differ = dtype_bytes(storages[s]) != dtype_bytes(storages[to]); /* 32 of fp32 to 16 bytes */
-            check_sectors(&cuda_cast, &cast, widths_differ ? 2 * most_sectors : most_sectors);
+            check_sectors(&cast, widths_differ ? 2 * most_sectors : most_sectors);
         }
     }
 }
@@ -211,17 +211,17 @@ static void shards(void **state) {
     attributes a = {
         .segments = segments, .segment_count = 2, .granule = GRANULE, .beta_first = 0.9, .beta_second = 0.95};
     launch sum = {.kind = OPERATION_SUM, .in = {tensor(DTYPE_F32, COUNT, 1)}, .out = {doubles(1)}};
-    check_traffic(&cuda_sum, &sum);
+    check_traffic(&sum);
     launch norm = {.kind = OPERATION_GRANULE_NORM, .attributes = a, .in = {tensor(DTYPE_F32, COUNT, 1)}};
     norm.out[0] = doubles(COUNT / GRANULE);
-    check_traffic(&cuda_granule_norm, &norm);
+    check_traffic(&norm);
     launch update = {.kind = OPERATION_ADAMW, .attributes = a, .accumulate = 7};
     update.in[0] = tensor(DTYPE_F32, COUNT, 1), update.in[1] = doubles(SCALAR_COUNT);
     update.in[2] = doubles(RESULT_COUNT), update.in[3] = doubles(1);
     operand_set(&update.in[2], RESULT_BAD, 0);
     for (int o = 0; o < OPERATION_OUTPUTS; o++)
         update.out[o] = tensor(DTYPE_F32, COUNT, 1);
-    check_traffic(&cuda_adamw, &update);
+    check_traffic(&update);
 }
 
 int main(void) {

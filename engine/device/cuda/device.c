@@ -128,14 +128,16 @@ static pool *cuda_host_threads(const device *d) {
 }
 
 /* Zeroed, because sums and collectives run over the padding between tensors too: what comes of it is never used, but
- * tools that look for reads of memory never written would find it. */
+ * tools that look for reads of memory never written would find it. The default stream does that, for which ours do not
+ * wait. */
 static bool cuda_allocate(device *d, size_t bytes, device_memory *memory, error *e) {
     (void)d;
     char doing[64];
     snprintf(doing, sizeof doing, "cudaMalloc of %.1f MB for the arena", (double)bytes / 1e6);
     *memory = (device_memory){.bytes = bytes, .handle = -1};
     return cuda_good(cudaMalloc(&memory->base, bytes > 0 ? bytes : 1), doing, e) &&
-           cuda_good(cudaMemset(memory->base, 0, bytes), "cudaMemset of the arena", e);
+           cuda_good(cudaMemset(memory->base, 0, bytes), "cudaMemset of the arena", e) &&
+           cuda_good(cudaDeviceSynchronize(), "cudaMemset of the arena", e);
 }
 
 static void cuda_release(device *d, device_memory *memory) {

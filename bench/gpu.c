@@ -1,0 +1,313 @@
+/* What the GPU's kernels reach: builds a training step of a few layers of a published model on one rank, executes it on
+ * the device of libfsdp_cuda.so operation by operation, each `repeats` times in a row between two stamps of the device,
+ * and prints a row per kind (or per kind and shapes): calls, microseconds, share, and the rates in TFLOP/s and GB/s by
+ * definition (engine/device/operation.h) beside the limits in the GPU's data sheet, where it is known, and beside the
+ * best matmul and copy of the same run. The line at the end compares the sum with whole steps through the executor.
+ *
+ * usage: bench_gpu [--model PRESET] [--layers N] [--width N] [--vocabulary N] [--sequences N] [--sequence N]
+ *                  [--compute fp32|tf32|bf16|fp16] [--repeats N] [--by kind|shape] */
+#include "bench/step.h"
+#include "comm/patience.h"
+#include "engine/device/module.h"
+#include "launch/presets.h"
+#include "launch/weights.h"
+
+#include <math.h>
+
+typedef struct options {
+    model_shape shape;
+    const char *model;
+    int64_t sequences, sequence;
+    int compute; /* config_compute */
+    int repeats;
+    bool by_shape;
+} options;
+
+/* A step, ready to execute. */
+typedef struct bench {
+    world world;
+    device *device;
+    plan *plan;
+    device_memory arena;
+    run *run;
+} bench;
+
+/* ---- limits ---- */
+
+/* Dense tensor-core rates without sparsity, and memory, of data sheets. */
+typedef struct limits {
+    const char *name; /* part of the GPU's */
+    double bytes;     /* per second */
+    double half, tf32, fp32;
+} limits;
+
+static const limits known[] = {
+    {"H200", 4.8e12, 989e12, 494e12, 67e12},         {"H100 PCIe", 2.0e12, 756e12, 378e12, 51e12},
+    {"H100 NVL", 3.9e12, 835e12, 417e12, 60e12},     {"H100", 3.35e12, 989e12, 494e12, 67e12},
+    {"B200", 8.0e12, 2250e12, 1100e12, 75e12},       {"A100-SXM4-80GB", 2.039e12, 312e12, 156e12, 19.5e12},
+    {"A100", 1.555e12, 312e12, 156e12, 19.5e12},     {"A10", 0.6e12, 125e12, 62.5e12, 31.2e12},
+    {"L40S", 0.864e12, 362e12, 183e12, 91.6e12},     {"RTX 4090", 1.008e12, 165e12, 82.6e12, 82.6e12},
+    {"RTX 3090", 0.936e12, 71e12, 35.6e12, 35.6e12},
+};
+enum { KNOWN = sizeof known / sizeof *known };
+
+static const limits *limits_of(const char *description) {
+    for (int i = 0; i < KNOWN; i++)
+        if (strstr(description, known[i].name) != NULL)
+            return &known[i];
+    return NULL;
+}
+
+static double peak_of(const limits *l, int compute) {
+    return compute == CONFIG_FP32 ? l->fp32 : compute == CONFIG_TF32 ? l->tf32 : l->half;
+}
+
+/* ---- preparation ---- */
+
+static bool bench_open(bench *b, const options *o, error *e) {
+    config c = step_config(o->sequences, o->sequence);
+    const device_module *module = NULL;
+    c.precision.compute = o->compute;
+    b->world = world_imagined(1);
+    if (!device_module_load(&module, e) || !module->device->open(&(device_settings){.threads = 1}, &b->device, e))
+        return false;
+    b->device->communication = module->communication;
+    if (!plan_create(&c, &o->shape, &b->world, b->device, (plan_wishes){.train = true}, INT64_MAX, &b->plan, e))
+        return false;
+    const device_functions *f = b->device->functions;
+    const run_settings settings = plan_run_settings(b->plan, &c);
+    const program *p = b->plan->train->program;
+    if (!f->allocate(b->device, (size_t)b->plan->arena_bytes, &b->arena, e) ||
+        !run_create(p, &b->world, b->device, &b->arena, &settings, &b->run, e) ||
+        !f->reserve(b->device, p->operation_count, 2 * p->operation_count, e))
+        return false;
+    weights_prepare(b->plan, b->plan->train, b->run, o->sequence);
+    weights_initialise(b->plan, b->plan->train, b->run, 1);
+    step_fill_batch(b->run, o->sequences * o->sequence, o->shape.vocabulary);
+    return run_settle(b->run, e);
+}
+
+static void bench_close(bench *b) {
+    const device_functions *f = b->device->functions;
+    run_destroy(b->run);
+    plan_destroy(b->plan);
+    f->release(b->device, &b->arena);
+    f->close(b->device);
+    world_close(&b->world);
+}
+
+/* ---- measurement ---- */
+
+static void synchronize(const bench *b) {
+    error e = {0};
+    check(b->device->functions->synchronize(b->device, &e), "%s", e.message);
+}
+
+/* With one rank a collective copies the rank's part, if it does not lie in its place already. */
+static void copy_part(const bench *b, const launch *l) {
+    const size_t bytes = (size_t)(operand_count(&l->in[0]) * dtype_bytes(l->in[0].type));
+    if (l->in[0].data == l->out[0].data || l->in[0].type != l->out[0].type)
+        return;
+    void *copy = memory_allocate(bytes, 1);
+    b->device->functions->read(b->device, copy, l->in[0].data, bytes);
+    b->device->functions->write(b->device, l->out[0].data, copy, bytes);
+    free(copy);
+}
+
+static launch launch_of(const bench *b, const operation *o) {
+    launch l = program_launch(b->plan->train->program, o, b->arena.base);
+    size_t bytes;
+    error e = {0};
+    if (o->kind == OPERATION_COPY_IN || o->kind == OPERATION_COPY_OUT)
+        l.workspace = (char *)run_host(b->run, o->attributes.host, &bytes) + o->attributes.host_offset;
+    check(operation_is_collective(o->kind) || b->device->functions->prepare(b->device, &l, &e), "%s", e.message);
+    return l;
+}
+
+static double time_launch(const bench *b, const launch *l, int repeats) {
+    const device_functions *f = b->device->functions;
+    f->launch(b->device, STREAM_COMPUTE, l); /* the first may choose an algorithm */
+    f->stamp(b->device, STREAM_COMPUTE, 0);
+    for (int i = 0; i < repeats; i++)
+        f->launch(b->device, STREAM_COMPUTE, l);
+    f->stamp(b->device, STREAM_COMPUTE, 1);
+    synchronize(b);
+    return f->elapsed(b->device, 0, 1) / repeats;
+}
+
+/* Executes the list once, in order and on one stream; seconds of each operation, freed by the caller. */
+static double *measure_operations(const bench *b, int repeats) {
+    const program *p = b->plan->train->program;
+    double *seconds = memory_allocate((size_t)p->operation_count, sizeof *seconds);
+    for (int32_t i = 0; i < p->operation_count; i++) {
+        const launch l = launch_of(b, &p->operations[i]);
+        if (operation_is_collective(l.kind))
+            copy_part(b, &l);
+        else
+            seconds[i] = time_launch(b, &l, repeats);
+    }
+    return seconds;
+}
+
+static double step_seconds(const bench *b) {
+    error e = {0};
+    const double start = patience_clock();
+    check(run_step(b->run, &e), "%s", e.message);
+    return patience_clock() - start;
+}
+
+/* ---- the table ---- */
+
+/* The best rate among operations: of matmuls in FLOP/s, of casts, additions and norms in bytes per second. */
+typedef struct best_rates {
+    double flops, bytes;
+} best_rates;
+
+static best_rates best_of(const program *p, const double *seconds) {
+    best_rates best = {0, 0};
+    for (int32_t i = 0; i < p->operation_count; i++) {
+        const launch l = program_launch(p, &p->operations[i], NULL);
+        if (l.kind == OPERATION_MATMUL)
+            best.flops = fmax(best.flops, operation_flops(&l) / seconds[i]);
+        else if (!operation_is_collective(l.kind) && l.kind != OPERATION_COPY_IN && l.kind != OPERATION_COPY_OUT)
+            best.bytes = fmax(best.bytes, operation_bytes(&l) / seconds[i]);
+    }
+    return best;
+}
+
+static void print_rate(double rate, double scale, const char *unit, double limit, double best) {
+    printf("  %8.2f %s", rate * scale, unit);
+    if (limit > 0)
+        printf(" %5.1f%%", 100 * rate / limit);
+    printf(" (%4.2f)", rate / best);
+}
+
+static void print_row(const row *r, double total, const limits *limit, int compute, best_rates best) {
+    printf("%-48s %5d %10.1f us %5.1f%%", r->label, r->calls, r->seconds * 1e6, 100 * r->seconds / total);
+    print_rate(r->bytes / r->seconds, 1e-9, "GB/s", limit != NULL ? limit->bytes : 0, best.bytes);
+    if (r->flops > 0)
+        print_rate(r->flops / r->seconds, 1e-12, "TFLOP/s", limit != NULL ? peak_of(limit, compute) : 0, best.flops);
+    printf("\n");
+}
+
+static void print_limits(const limits *limit, int compute, best_rates best) {
+    if (limit == NULL)
+        printf("limits: not known for this GPU\n");
+    else
+        printf("limits: %.0f GB/s, %.0f TFLOP/s (data sheet of the %s, dense)\n", limit->bytes * 1e-9,
+               peak_of(limit, compute) * 1e-12, limit->name);
+    printf("best of this run, behind (): %.2f GB/s, %.3f TFLOP/s\n", best.bytes * 1e-9, best.flops * 1e-12);
+}
+
+static void measure_and_print(const bench *b, const options *o) {
+    const program *p = b->plan->train->program;
+    const double tokens = (double)(o->sequences * o->sequence);
+    const limits *limit = limits_of(b->device->functions->describe(b->device));
+    double whole = INFINITY, total = 0;
+    for (int i = 0; i < o->repeats + 1; i++)
+        whole = fmin(whole, step_seconds(b)); /* the first of two or more chooses algorithms */
+    double *seconds = measure_operations(b, o->repeats);
+    const best_rates best = best_of(p, seconds);
+    int count;
+    row *rows = rows_of(p, seconds, o->by_shape, &count);
+    for (int i = 0; i < count; i++)
+        total += rows[i].seconds;
+    printf("%s, %lld layers, %lld x %lld tokens, %s; %s\n", o->model, (long long)o->shape.layers,
+           (long long)o->sequences, (long long)o->sequence,
+           (const char *[]){"fp32", "tf32", "bf16", "fp16"}[o->compute], b->device->functions->describe(b->device));
+    print_limits(limit, o->compute, best);
+    for (int i = 0; i < count; i++)
+        print_row(&rows[i], total, limit, o->compute, best);
+    const double flops = model_flops_per_token(b->plan->model, o->sequence) * tokens;
+    printf("sum of operations %.3f ms; whole step %.3f ms, %.0f tokens/s, %.3f TFLOP/s", total * 1e3, whole * 1e3,
+           tokens / whole, flops / whole * 1e-12);
+    if (limit != NULL)
+        printf(", MFU %.3f", flops / whole / peak_of(limit, o->compute));
+    printf("\n");
+    free(rows);
+    free(seconds);
+}
+
+/* ---- the program ---- */
+
+/* Position of a word among those divided by bars; -1: none of them. */
+static int word_among(const char *word, const char *words) {
+    for (int i = 0;; i++) {
+        const size_t length = strcspn(words, "|");
+        if (strlen(word) == length && memcmp(word, words, length) == 0)
+            return i;
+        if (words[length] == '\0')
+            return -1;
+        words += length + 1;
+    }
+}
+
+static bool set_model(options *o, const char *name) {
+    const int preset = word_among(name, PRESET_NAMES);
+    if (preset < 0)
+        return false;
+    o->model = name;
+    o->shape = *preset_shape(preset);
+    return true;
+}
+
+/* Heads of the model's head width, so that all shapes fit. */
+static bool set_width(model_shape *s, int64_t width) {
+    if (width < s->head_width || width % s->head_width != 0)
+        return false;
+    s->heads = width / s->head_width;
+    s->kv_heads = s->family == FAMILY_GPT2 ? s->heads : 1;
+    s->feed_forward = 4 * width;
+    s->width = width;
+    return true;
+}
+
+static bool set_option(options *o, const char *key, const char *value) {
+    const int64_t number = atoll(value);
+    if (strcmp(key, "--model") == 0)
+        return set_model(o, value);
+    if (strcmp(key, "--compute") == 0)
+        return (o->compute = word_among(value, "fp32|tf32|bf16|fp16")) >= 0;
+    if (strcmp(key, "--by") == 0) {
+        o->by_shape = strcmp(value, "shape") == 0;
+        return o->by_shape || strcmp(value, "kind") == 0;
+    }
+    if (strcmp(key, "--width") == 0)
+        return set_width(&o->shape, number);
+    int64_t *const numbers[] = {&o->shape.layers, &o->shape.vocabulary, &o->sequences, &o->sequence};
+    const char *const names[] = {"--layers", "--vocabulary", "--sequences", "--sequence"};
+    for (int i = 0; i < 4; i++)
+        if (strcmp(key, names[i]) == 0) {
+            *numbers[i] = number;
+            return number > 0;
+        }
+    o->repeats = (int)number;
+    return strcmp(key, "--repeats") == 0 && number > 0;
+}
+
+static bool options_parse(int argc, char **argv, options *o) {
+    *o = (options){.sequences = 4, .sequence = 1024, .compute = CONFIG_BF16, .repeats = 10};
+    set_model(o, "gpt2");
+    for (int i = 1; i + 1 < argc; i += 2)
+        if (!set_option(o, argv[i], argv[i + 1]))
+            return false;
+    return argc % 2 == 1;
+}
+
+int main(int argc, char **argv) {
+    options o;
+    if (!options_parse(argc, argv, &o)) {
+        fprintf(stderr, "usage: bench_gpu [--model PRESET] [--layers N] [--width N] [--vocabulary N] [--sequences N] "
+                        "[--sequence N] [--compute fp32|tf32|bf16|fp16] [--repeats N] [--by kind|shape]\n");
+        return EXIT_USAGE;
+    }
+    error e = {0};
+    bench b = {0};
+    if (!bench_open(&b, &o, &e)) {
+        fprintf(stderr, "bench_gpu: %s\n", e.message);
+        return e.code;
+    }
+    measure_and_print(&b, &o);
+    bench_close(&b);
+    return 0;
+}
