@@ -105,6 +105,10 @@ typedef struct collective_backend {
      * where work is queued. */
     double (*done_at)(const collectives *c, int32_t index);
 
+    /* This rank has done all of a step, and has waited longer than the time-out for others to come that far. As a wait
+     * that lasts too long: false, with the table of who is missing. */
+    bool (*time_out)(collectives *c, error *e);
+
     /* Tells all ranks that this one failed: their next or current wait returns false with this error, named after this
      * rank if it is its own. Then comes world_agree: see comm/world.h. Not needed for an error that a wait returned. */
     void (*fail)(collectives *c, const error *e);
@@ -131,6 +135,9 @@ static inline bool collectives_release(collectives *c, int32_t index, int stream
 }
 static inline bool collectives_finish(collectives *c, error *e) {
     return c->backend->finish(c, e);
+}
+static inline bool collectives_time_out(collectives *c, error *e) {
+    return c->backend->time_out(c, e);
 }
 static inline void collectives_poll(collectives *c) {
     c->backend->poll(c);

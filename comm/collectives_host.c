@@ -65,6 +65,7 @@ typedef struct host_collectives {
     collectives_times times[COLLECTIVE_STREAMS];
     int32_t awaited; /* the collective that is or was waited for last */
     bool waits;      /* and has not come yet */
+    bool meets;      /* this rank has done all of the step and waits for the others at its end */
     double wait_begun;
     double late; /* seconds in which what was waited for had come, unseen; not a part of waiting */
 } host_collectives;
@@ -275,6 +276,8 @@ static void host_poll(collectives *base) {
 /* Where this rank stands. */
 static hang_report stand(void *collectives) {
     host_collectives *c = collectives;
+    if (c->meets)
+        return (hang_report){.state = HANG_MEETS, .step = c->alarm.step - 1};
     int32_t index = c->awaited;
     if (c->waits && !has_place(c, index)) /* it waits for the collective that has the workspace */
         index = c->holder;
@@ -288,6 +291,12 @@ static hang_report stand(void *collectives) {
         snprintf(mine.missing, sizeof mine.missing, "none now");
     free(missing);
     return mine;
+}
+
+static bool host_time_out(collectives *base, error *e) {
+    host_collectives *c = host_of(base);
+    c->meets = true;
+    return alarm_time_out(&c->alarm, e);
 }
 
 static void host_fail(collectives *base, const error *e) {
@@ -513,5 +522,6 @@ const collective_backend collectives_host = {
     .poll = host_poll,
     .spent = host_spent,
     .done_at = host_done_at,
+    .time_out = host_time_out,
     .fail = host_fail,
 };

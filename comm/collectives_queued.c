@@ -44,9 +44,9 @@ typedef struct queued_collectives {
     int64_t workspace[COLLECTIVE_STREAMS]; /* bytes from the arena's start; a stream's collectives use it in turn */
     exchange_part *parts;                  /* [world size]: of the exchange that is being queued */
     int32_t done;                          /* in this step: collectives before this number are */
-    bool waits;
-    device_memory marks; /* what the window looks out of: nothing but its marks is used */
-    bool *near;          /* [world size] */
+    bool waits, meets;                     /* for a collective; for the others at the end of the step, which is done */
+    device_memory marks;                   /* what the window looks out of: nothing but its marks is used */
+    bool *near;                            /* [world size] */
     window *window;
     messages *messages; /* NULL: all ranks are near */
     alarm_state alarm;
@@ -193,6 +193,8 @@ static bool queued_complete(collectives *base, int32_t index, int stream, error 
 
 static hang_report stand(void *collectives) {
     const queued_collectives *c = collectives;
+    if (c->meets)
+        return (hang_report){.state = HANG_MEETS, .step = c->alarm.step - 1};
     hang_report mine = {.state = c->waits ? HANG_WAITS : HANG_LATE, .step = c->alarm.step, .index = c->done};
     bool *missing = memory_allocate((size_t)c->world->size, sizeof *missing);
     const collective *o = &c->list[c->done];
@@ -273,6 +275,12 @@ static void queued_poll(collectives *base) {
 static collectives_times queued_spent(collectives *base, int stream, bool reset) {
     (void)base, (void)stream, (void)reset;
     return (collectives_times){.waiting = NAN, .moving = NAN};
+}
+
+static bool queued_time_out(collectives *base, error *e) {
+    queued_collectives *c = queued_of(base);
+    c->meets = true;
+    return alarm_time_out(&c->alarm, e);
 }
 
 static void queued_fail(collectives *base, const error *e) {
@@ -414,5 +422,6 @@ const collective_backend collectives_queued = {
     .finish = queued_finish,
     .poll = queued_poll,
     .spent = queued_spent,
+    .time_out = queued_time_out,
     .fail = queued_fail,
 };

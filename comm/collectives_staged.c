@@ -111,6 +111,10 @@ static collectives_times staged_spent(collectives *base, int stream, bool reset)
     return inner->backend->spent(inner, stream, reset);
 }
 
+static bool staged_time_out(collectives *base, error *e) {
+    return collectives_time_out(staged_of(base)->inner, e);
+}
+
 static void staged_fail(collectives *base, const error *e) {
     collectives_fail(staged_of(base)->inner, e);
 }
@@ -172,5 +176,6 @@ const collective_backend collectives_staged = {
     .finish = staged_finish,
     .poll = staged_poll,
     .spent = staged_spent,
+    .time_out = staged_time_out,
     .fail = staged_fail,
 };

@@ -63,6 +63,9 @@ static void append_row(text *t, const hang_report *r, const collective *list, in
         append_place(t, r, list, count);
         append(t, "; missing ranks: %s", r->missing);
         return;
+    case HANG_MEETS:
+        append(t, "waits for the others at the end of step %lld", (long long)r->step);
+        return;
     case HANG_LATE:
         append(t, "came later, to ");
         append_place(t, r, list, count);
@@ -98,7 +101,7 @@ int hang_describe(const hang_report *all, int size, const collective *list, int3
     char ranks[64];
     int speaker = first;
     for (int r = size - 1; r >= 0; r--) {
-        missing[r] = all[r].state != HANG_WAITS;
+        missing[r] = all[r].state != HANG_WAITS && all[r].state != HANG_MEETS;
         speaker = missing[r] ? speaker : r;
     }
     const int number = hang_list_ranks(missing, size, ranks, sizeof ranks);

@@ -11,6 +11,7 @@
 typedef enum hang_state {
     HANG_SILENT, /* has not answered */
     HANG_WAITS,  /* was waiting for a collective when the time was up */
+    HANG_MEETS,  /* had done all of a step, and waited for the others to say so too */
     HANG_LATE    /* was not, and has heard of it since, on coming to this collective */
 } hang_state;
 

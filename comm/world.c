@@ -142,6 +142,12 @@ void world_all_gather(world *w, const void *mine, size_t bytes, void *all) {
     w->state->functions->all_gather(w, mine, bytes, all, WITHOUT_LIMIT);
 }
 
+bool world_all_gather_within(world *w, const void *mine, size_t bytes, void *all, double seconds) {
+    if (!w->state->broken && !w->state->functions->all_gather(w, mine, bytes, all, seconds))
+        w->state->broken = true;
+    return !w->state->broken;
+}
+
 double world_maximum(world *w, double value) {
     double *all = memory_allocate((size_t)w->size, sizeof *all);
     world_all_gather(w, &value, sizeof value, all);

@@ -60,6 +60,9 @@ void world_barrier(world *w);
 void world_broadcast(world *w, void *data, size_t bytes, int root);
 /* Gathers `bytes` from each rank to every rank: all[size * bytes]. */
 void world_all_gather(world *w, const void *mine, size_t bytes, void *all);
+/* The same, in at most that many seconds. False: not all have come; no further exchange is possible, and the memory of
+ * this one stays allocated until world_close. */
+bool world_all_gather_within(world *w, const void *mine, size_t bytes, void *all, double seconds);
 double world_maximum(world *w, double value);
 
 /* Blocking transfer between two ranks, of any size, for saving. The receiver's size equals the sender's. */

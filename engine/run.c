@@ -356,6 +356,10 @@ bool run_settle(run *r, error *e) {
     return r->d->functions->synchronize(r->d, e);
 }
 
+bool run_time_out(run *r, error *e) {
+    return collectives_time_out(r->comm, e);
+}
+
 void run_fail(run *r, const error *e) {
     collectives_fail(r->comm, e);
 }

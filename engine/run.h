@@ -63,6 +63,10 @@ void run_read(run *r, tensor_id t, int64_t offset, void *host, int64_t bytes);
 /* Whether the device has done all that it was asked to. */
 bool run_settle(run *r, error *e);
 
+/* This rank has waited for the others at the end of a step longer than a collective may take: false, and all ranks are
+ * told who is missing, as when a collective hangs. */
+bool run_time_out(run *r, error *e);
+
 /* Fails on behalf of this rank: the others' waits return. */
 void run_fail(run *r, const error *e);
 

@@ -32,6 +32,7 @@ typedef struct loop {
     double exchange;   /* seconds of the last step's notices, which belong to the next step */
     laggards laggards;
     char (*hosts)[HOST_NAME]; /* [ranks] */
+    struct notice *notices;   /* [ranks], of all; then of this one */
 } loop;
 
 /* What ranks tell each other between steps. */
@@ -59,25 +60,31 @@ static int64_t memory_in_use(const device *d) {
     return own.total > 0 ? own.total - own.available : machine_resident();
 }
 
-static joint_notice exchange_notices(const trainer *t, loop *l, step_shares own) {
-    world *w = t->world;
-    const notice mine = {signals_end(), signals_take_save(), save_idle(t), memory_in_use(t->device), own};
-    notice *all = memory_allocate((size_t)w->size, sizeof *all);
-    step_shares *shares = memory_allocate((size_t)w->size, sizeof *shares);
+static joint_notice join_notices(loop *l, const notice *all, int ranks) {
+    step_shares *shares = memory_allocate((size_t)ranks, sizeof *shares);
     joint_notice joint = {.idle = true};
-    world_all_gather(w, &mine, sizeof mine, all);
-    for (int rank = 0; rank < w->size; rank++) {
+    for (int rank = 0; rank < ranks; rank++) {
         joint.end_signal = (int)maximum(joint.end_signal, all[rank].end_signal);
         joint.save |= all[rank].save;
         joint.idle &= all[rank].idle;
         joint.memory = maximum(joint.memory, all[rank].memory);
         shares[rank] = all[rank].shares;
     }
-    joint.imbalance = imbalance_of(shares, w->size);
+    joint.imbalance = imbalance_of(shares, ranks);
     joint.laggard = laggards_watch(&l->laggards, shares, &joint.behind);
     free(shares);
-    free(all);
     return joint;
+}
+
+/* A rank that stands still may do so here as well as in a collective. */
+static bool exchange_notices(trainer *t, loop *l, step_shares own, joint_notice *joint, error *e) {
+    world *w = t->world;
+    notice *all = l->notices, *mine = l->notices + w->size;
+    *mine = (notice){signals_end(), signals_take_save(), save_idle(t), memory_in_use(t->device), own};
+    if (!world_all_gather_within(w, mine, sizeof *mine, all, t->config->shard.timeout))
+        return run_time_out(t->train, e);
+    *joint = join_notices(l, all, w->size);
+    return true;
 }
 
 /* ---- a step ---- */
@@ -293,7 +300,8 @@ static bool one_step(trainer *t, loop *l, int64_t step, joint_notice *joint, err
         return false;
     const double *result = run_host(t->train, HOST_RESULT, &bytes), end = seconds_now();
     const double seconds = end - start + l->exchange;
-    *joint = exchange_notices(t, l, shares_of(t, l, step, end - filled, seconds));
+    if (!exchange_notices(t, l, shares_of(t, l, step, end - filled, seconds), joint, e))
+        return false;
     l->exchange = seconds_now() - end;
     l->spent = shares_sum(l->spent, joint->imbalance.sum);
     l->steps++;
@@ -333,7 +341,7 @@ static bool time_to_save(const trainer *t, const train_end *end, bool asked) {
 
 static bool train_steps(trainer *t, loop *l, train_end *end, error *e) {
     for (int64_t step = l->at.step; step < t->config->train.steps && end->signal == 0; step++) {
-        joint_notice joint;
+        joint_notice joint = {.laggard = -1};
         if (!one_step(t, l, step, &joint, e) || !save_trace(t, l, step + 1, joint.end_signal != 0, e))
             return false;
         if (time_to_validate(t, step) && !validate_and_report(t, l->shown, step + 1, e))
@@ -364,6 +372,7 @@ static loop start_loop(const trainer *t) {
     loop l = {.at = t->start, .laggards = laggards_create(t->world->size)};
     snprintf(host, sizeof host, "%s", t->world->host);
     l.hosts = memory_allocate((size_t)t->world->size, sizeof host);
+    l.notices = memory_allocate((size_t)t->world->size + 1, sizeof *l.notices);
     world_all_gather(t->world, host, sizeof host, l.hosts);
     return l;
 }
@@ -383,7 +392,9 @@ bool train(trainer *t, train_end *end, error *e) {
     trace_destroy(l.trace);
     laggards_release(&l.laggards);
     free(l.hosts);
-    if (!good)
+    if (good)
+        free(l.notices);
+    else /* an exchange of notices may still be under way */
         run_fail(t->train, e);
     good = world_agree(t->world, e);
     save_abandon(t);

@@ -17,19 +17,19 @@ refused() { # RANKS PATTERN: with device.kind = cuda: code 5 (the launcher gives
 # A program alone in its folder has no CUDA device.
 module=$build/libfsdp_cuda.so
 cp "$build/fsdp_train" .
-own=$build
-build=$PWD
+
+programs=$PWD
 refused 1 'this program was built without its CUDA device'
 refused 2 'this program was built without its CUDA device'
 train 1 config.ini device.kind=cuda
 expect 'code 5' test $? = 5
 train 1 config.ini device.kind=auto output.folder=auto
 expect 'auto without a CUDA device: the CPU' test $? = 0
-cp "$own/libpreload_faults.so" libfsdp_cuda.so
+cp "$build/libpreload_faults.so" libfsdp_cuda.so
 refused 1 'belongs to another build of this program'
 echo nonsense > libfsdp_cuda.so
 refused 1 'cannot load the CUDA device: '
-build=$own
+programs=$build
 
 if [[ -e $module ]]; then
     train 2 config.ini --plan --ranks 4 device.kind=cuda
