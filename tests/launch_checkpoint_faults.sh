@@ -103,6 +103,30 @@ expect "and does not forget" grep -q 'warning: no checkpoint since step ' stdout
 expect "earlier ones stand" test -e out/checkpoints/step-00000050/manifest.json
 kill -KILL "$(awk '{ print $1 }' "/proc/$job/task/$job/children")"
 wait $job 2> /dev/null
+
+# A full disk: room for one checkpoint and part of the next
+on_a_small_disk() { # COMMAND ...: with a file system of its own, of BLOCKS blocks of 4 KB, at out/checkpoints
+    rm -rf out
+    mkdir -p out/checkpoints
+    # shellcheck disable=SC2016 # expanded in the inner shell
+    unshare --mount -- bash -c 'mount -t tmpfs -o size=$(('"$blocks"' * 4096)) tmpfs out/checkpoints && "$@" &&
+        (cd out/checkpoints && echo * > ../left)' - "$@"
+}
+blocks=100
+if unshare --mount -- mount -t tmpfs tmpfs out 2> refusal; then
+    export -f train
+    export build programs
+    rm -rf out
+    "$build/fsdp_train" config.ini output.folder=whole > /dev/null
+    blocks=$(($(du -s --block-size=4096 whole/checkpoints/step-00000002 | cut -f 1) * 3 / 2))
+    expect "a run on a full disk goes on" on_a_small_disk bash -c 'train 2 config.ini output.folder=out'
+    expect "and says so" said '^fsdp_train: warning: no checkpoint of step 4: rank [01] \([^)]*\): out/checkpoints.*: No space left on device'
+    expect "the older checkpoint stands alone" test "$(< out/left)" = step-00000002
+    expect "and the model is that of an undisturbed run" same_model straight
+else
+    echo "A full disk is not tried, since mounting is not permitted here: $(< refusal)"
+fi
+
 rm -rf out
 mkdir out
 touch out/checkpoints
