@@ -100,7 +100,7 @@ expect "a limit on a rank's files is a failed write" said \
     'no checkpoint of step [0-9]*: rank 1 \([^)]*\): out/checkpoints/step-.*.incomplete/shard-00001.bin: cannot write: File too large'
 expect "which the run survives" test "$(last_step)" -gt "$steps"
 expect "and does not forget" grep -q 'warning: no checkpoint since step ' stdout
-expect "earlier ones stand" test -e out/checkpoints/step-00000050/manifest.json
+expect "earlier ones stand" compgen -G 'out/checkpoints/step-*[0-9]/manifest.json'
 kill -KILL "$(awk '{ print $1 }' "/proc/$job/task/$job/children")"
 wait $job 2> /dev/null
 

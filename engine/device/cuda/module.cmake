@@ -11,7 +11,10 @@ function(fsdp_cuda_module target folder)
                                ${CMAKE_SOURCE_DIR}/engine/device/operation.c)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_definitions(${target} PRIVATE _GNU_SOURCE FSDP_VERSION="${PROJECT_VERSION}")
-  target_link_options(${target} PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
+  target_link_options(${target} PRIVATE -Wl,--exclude-libs,ALL)
+  if(NOT FSDP_SANITIZE) # clang's sanitizers are found in the program that loads the module
+    target_link_options(${target} PRIVATE -Wl,--no-undefined)
+  endif()
   set_target_properties(${target} PROPERTIES OUTPUT_NAME fsdp_cuda C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY
                                                                                            ${folder})
 endfunction()
