@@ -62,7 +62,7 @@ typedef struct config_optimizer {
 } config_optimizer;
 
 typedef struct config_shard {
-    int strategy; /* config_strategy */
+    int strategy;  /* config_strategy */
     int64_t group; /* 0: not given, or the node, until config_check */
     int64_t prefetch;
     int keep_gathered; /* config_switch */
@@ -85,6 +85,7 @@ typedef struct config_device {
     int kind; /* config_device_kind */
     int64_t threads;
     int share; /* config_switch */
+    int bind;  /* config_switch */
 } config_device;
 
 typedef struct config_output {

@@ -117,8 +117,11 @@ const config_key config_keys[] = {
 
     {FIELD(device, kind), .type = CONFIG_WORD, .words = "auto|cpu|cuda", .initial = "auto", .help = "what computes"},
     {FIELD(device, threads), .type = CONFIG_INTEGER, BETWEEN(1, 4096),
-     .derived = "OMP_NUM_THREADS, else allowed cores / local ranks", .help = "threads per rank"},
+     .derived = "OMP_NUM_THREADS, else the rank's share of the allowed cores", .help = "threads per rank"},
     {FIELD(device, share), SWITCH, .initial = "no", .help = "several ranks may use one GPU"},
+    {FIELD(device, bind), SWITCH, .initial = "yes",
+     .help = "divide the allowed cores among the ranks of a node, near to their GPUs; left to mpirun's --bind-to, if "
+             "given"},
 
     {FIELD(output, folder), .type = CONFIG_TEXT, .words = "a folder", .derived = "out/<config file's name>",
      .help = "where metrics and the model are written"},

@@ -2,7 +2,6 @@
 
 #include "engine/checked.h"
 #include "engine/device/module.h"
-#include "launch/machine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,8 +117,8 @@ static void close_again(device **opened) {
     *opened = NULL;
 }
 
-bool device_choose(const config *c, world *w, device **opened, char **warning, error *e) {
-    const device_settings settings = {.threads = machine_threads(c->device.threads, w), .local_rank = w->local_rank};
+bool device_choose(const config *c, world *w, int threads, device **opened, char **warning, error *e) {
+    const device_settings settings = {.threads = threads, .local_rank = w->local_rank};
     *opened = NULL;
     *warning = NULL;
     open_kind(c->device.kind, &settings, opened, warning, e);

@@ -185,7 +185,7 @@ static bool generate(const request *r, generator *g, error *e) {
 }
 
 static bool sample(const request *r, world *w, error *e) {
-    const device_settings settings = {.threads = machine_threads(0, w)};
+    const device_settings settings = {.threads = machine_threads(0, 1)};
     device *d = NULL;
     generator *g = NULL;
     char *warning = NULL;

@@ -1,8 +1,11 @@
 /* fsdp_train: trains a transformer, sharded over ranks. The whole life of a run, from the command line to its end. */
 #include "engine/checked.h"
+#include "launch/binding.h"
 #include "launch/command_line.h"
+#include "launch/cores.h"
 #include "launch/device_choice.h"
 #include "launch/machine.h"
+#include "launch/other_job.h"
 #include "launch/output_folder.h"
 #include "launch/resume_log.h"
 #include "launch/save.h"
@@ -20,6 +23,8 @@ typedef struct session {
     world world;
     config *config;
     model_shape shape;
+    binding binding;
+    int threads;
     device *device;
     data *data;
     plan *plan;
@@ -65,8 +70,11 @@ static bool read_settings(session *s, int ranks, const int *node_of, error *e) {
 
 static bool open_device(session *s, error *e) {
     char *warning = NULL;
-    const bool good = device_choose(s->config, &s->world, &s->device, &warning, e);
+    s->threads = machine_threads(s->config->device.threads, s->binding.sharers);
+    const bool good = device_choose(s->config, &s->world, s->threads, &s->device, &warning, e);
     warn(s, warning);
+    if (good && s->device->functions->bus_address != NULL)
+        binding_move_near(&s->binding, &s->world, s->device->functions->bus_address(s->device));
     return good;
 }
 
@@ -132,18 +140,43 @@ static int64_t memory_budget(const device *d, int ranks_here) {
 
 /* A row per rank: where it runs and on what. */
 typedef struct rank_row {
-    char host[64], cores[64], device[96];
+    char host[64], cores[128], device[96];
+    long other_job; /* a rank of another job on cores that this one fills; 0: none */
+    char common[64];
 } rank_row;
+
+/* Only threads that compute all the time fill a core: those of a rank on a GPU do not. */
+static void find_other_job(session *s, rank_row *row) {
+    cpu_set_t common;
+    row->other_job = other_job_find(&s->world, &s->binding.cores, &common);
+    if (s->device->functions->queues || !binding_filled(&s->binding, s->threads))
+        row->other_job = 0;
+    if (row->other_job > 0)
+        cores_format(&common, row->common, sizeof row->common);
+}
+
+static void warn_of_other_job(const session *s, const rank_row *rows) {
+    int rank = 0;
+    while (rank < s->world.size && rows[rank].other_job == 0)
+        rank++;
+    if (rank < s->world.size)
+        warn(s, memory_format(
+                    "another job's process %ld may use the same cores (%s) of host %s, where rank %d has a thread "
+                    "for every core: both will be slow; give each job cores of its own (taskset, the batch system)",
+                    rows[rank].other_job, rows[rank].common, rows[rank].host, rank));
+}
 
 static void print_ranks(session *s) {
     rank_row mine, *all = memory_allocate((size_t)s->world.size, sizeof *all);
     memset(&mine, 0, sizeof mine);
     snprintf(mine.host, sizeof mine.host, "%s", s->world.host);
-    machine_cores(mine.cores, sizeof mine.cores);
+    binding_describe(&s->binding, mine.cores, sizeof mine.cores);
+    find_other_job(s, &mine);
     snprintf(mine.device, sizeof mine.device, "%s", s->device->functions->describe(s->device));
     world_all_gather(&s->world, &mine, sizeof mine, all);
     for (int rank = 0; rank < s->world.size && s->world.rank == 0; rank++)
-        printf("rank %-4d    host %s, cores %s, %s\n", rank, all[rank].host, all[rank].cores, all[rank].device);
+        printf("rank %-4d    host %s, %s, %s\n", rank, all[rank].host, all[rank].cores, all[rank].device);
+    warn_of_other_job(s, all);
     free(all);
 }
 
@@ -173,8 +206,8 @@ static bool check_memory(const session *s, error *e) {
         return false;
     const int64_t available = machine_available_memory();
     const int64_t arena = own.total > 0 ? 0 : s->plan->arena_bytes;
-    const int64_t needed = must_multiply(arena + PROGRAM_BYTES, s->world.local_size) +
-                           must_multiply(s->plan->copy_bytes, writers_here(s));
+    const int64_t needed =
+        must_multiply(arena + PROGRAM_BYTES, s->world.local_size) + must_multiply(s->plan->copy_bytes, writers_here(s));
     if (available < 0 || needed <= available)
         return true;
     return error_set_own(e, EXIT_USAGE,
@@ -277,8 +310,7 @@ static bool prepare(session *s, error *e) {
     read_settings(s, s->world.size, s->world.node_of, e);
     if (!world_agree(&s->world, e))
         return false;
-    machine_widen_binding(&s->world);
-    if (!open_device(s, e))
+    if (!binding_make(s->config, &s->world, &s->binding, e) || !open_device(s, e))
         return false;
     if (open_data(s, e))
         check_validation(s, e);

@@ -8,37 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool bound_by_default(void) {
-    cpu_set_t set;
-    return getenv("OMPI_COMM_WORLD_SIZE") != NULL && getenv("OMPI_MCA_hwloc_base_binding_policy") == NULL &&
-           sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) == 1;
-}
-
-/* Core number `index` of the set, counting from 0. */
-static int nth_core(const cpu_set_t *set, int index) {
-    for (int core = 0; core < CPU_SETSIZE; core++)
-        if (CPU_ISSET(core, set) && index-- == 0)
-            return core;
-    return -1;
-}
-
-void machine_widen_binding(const world *w) {
-    if (!bound_by_default())
-        return;
-    cpu_set_t all, allowed, slice;
-    memset(&all, 0xff, sizeof all);
-    if (sched_setaffinity(0, sizeof all, &all) != 0 || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        return;
-    const int cores = CPU_COUNT(&allowed);
-    if (cores < w->local_size)
-        return;
-    CPU_ZERO(&slice);
-    for (int i = cores * w->local_rank / w->local_size; i < cores * (w->local_rank + 1) / w->local_size; i++)
-        CPU_SET(nth_core(&allowed, i), &slice);
-    sched_setaffinity(0, sizeof slice, &slice);
-}
-
-int machine_threads(int64_t configured, const world *w) {
+int machine_threads(int64_t configured, int sharers) {
     if (configured > 0)
         return (int)configured;
     const char *text = getenv("OMP_NUM_THREADS");
@@ -47,28 +17,7 @@ int machine_threads(int64_t configured, const world *w) {
         return (int)minimum(wanted, 4096);
     cpu_set_t set;
     const int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    const int allowed = (int)minimum(cores, sysconf(_SC_NPROCESSORS_ONLN));
-    const bool own_slice = cores < sysconf(_SC_NPROCESSORS_ONLN); /* a binding of this rank alone is not divided */
-    return (int)maximum(1, own_slice ? allowed : allowed / w->local_size);
-}
-
-void machine_cores(char *text, size_t size) {
-    cpu_set_t set;
-    snprintf(text, size, "unknown");
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return;
-    size_t used = 0;
-    for (int first = 0; first < CPU_SETSIZE && used < size; first++) {
-        int last = first;
-        if (!CPU_ISSET(first, &set))
-            continue;
-        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set))
-            last++;
-        const char *comma = used > 0 ? "," : "";
-        used += (size_t)(first == last ? snprintf(text + used, size - used, "%s%d", comma, first)
-                                       : snprintf(text + used, size - used, "%s%d-%d", comma, first, last));
-        first = last;
-    }
+    return (int)maximum(1, cores / sharers);
 }
 
 /* The number behind `key` in a file of "key: number" or, with an empty key, a lone number; -1: not there. */

@@ -53,6 +53,10 @@ typedef struct device_functions {
      * ranks may share it. Owned by the device. */
     const char *(*identity)(const device *d);
 
+    /* Where it sits on the PCI bus, as the system writes it ("0000:1b:00.0"), owned by the device. NULL: of a device
+     * that is no card. */
+    const char *(*bus_address)(const device *d);
+
     /* INT64_MAX where it is only planned for. */
     device_capacity (*capacity)(const device *d);
 

@@ -111,6 +111,10 @@ static const char *cuda_identity(const device *d) {
     return cuda_seen(d)->gpu.identity;
 }
 
+static const char *cuda_bus_address(const device *d) {
+    return cuda_seen(d)->gpu.bus_address;
+}
+
 /* ---- memory ---- */
 
 static device_capacity cuda_capacity(const device *d) {
@@ -329,6 +333,7 @@ const device_functions device_cuda = {
     .close = cuda_close,
     .describe = cuda_describe,
     .identity = cuda_identity,
+    .bus_address = cuda_bus_address,
     .capacity = cuda_capacity,
     .host_threads = cuda_host_threads,
     .allocate = cuda_allocate,

@@ -2,6 +2,7 @@
 
 #include "engine/device/cuda/errors.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -64,6 +65,14 @@ static void describe(const struct cudaDeviceProp *p, gpu *g) {
         snprintf(g->identity + 2 * i, 3, "%02x", (unsigned)(unsigned char)p->uuid.bytes[i]);
 }
 
+/* In the letters of /sys. */
+static void find_bus_address(gpu *g) {
+    if (cudaDeviceGetPCIBusId(g->bus_address, (int)sizeof g->bus_address, g->number) != cudaSuccess)
+        g->bus_address[0] = '\0';
+    for (char *c = g->bus_address; *c != '\0'; c++)
+        *c = (char)tolower((unsigned char)*c);
+}
+
 bool gpu_choose(int local_rank, gpu *chosen, error *e) {
     struct cudaDeviceProp properties;
     int count = 0;
@@ -74,6 +83,7 @@ bool gpu_choose(int local_rank, gpu *chosen, error *e) {
     if (!cuda_good(cudaGetDeviceProperties(&properties, chosen->number), "cudaGetDeviceProperties", e))
         return false;
     describe(&properties, chosen);
+    find_bus_address(chosen);
     if (properties.major < LEAST_MAJOR)
         return error_set_own(e, EXIT_LAUNCH,
                              "GPU %d (%.80s) has compute capability %d.%d, and at least %d.0 is needed; use "

@@ -8,6 +8,7 @@ typedef struct gpu {
     int number;            /* among those that the process sees */
     char description[160]; /* "NVIDIA H200, 140 GiB, 132 multiprocessors, driver for CUDA 13.0" */
     char identity[48];     /* the same in every process of the node that sees this GPU */
+    char bus_address[16];  /* "0000:1b:00.0"; empty: not known */
 } gpu;
 
 /* Chooses by the rank's number on its node and makes the GPU current for the process. Says no where there is no driver,
