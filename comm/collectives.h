@@ -55,6 +55,13 @@ typedef struct collective {
 
 typedef enum transport { TRANSPORT_AUTO, TRANSPORT_WINDOW, TRANSPORT_MESSAGES } transport;
 
+/* Rings for a device that queues (engine/device/communication.h): used by the groups that hold all ranks of each of
+ * `nodes` nodes, this one among them. path NULL: none. */
+typedef struct ring_graph {
+    const char *path;
+    int nodes;
+} ring_graph;
+
 /* transport, for the host: auto pulls inside a node and sends messages between nodes; window refuses several nodes;
  * messages never uses shared memory. */
 typedef struct collectives_settings {
@@ -63,6 +70,7 @@ typedef struct collectives_settings {
     int64_t workspace;          /* bytes from the arena's start of the backend's workspace, 256-byte aligned */
     transport transport;
     double timeout; /* seconds that a wait may take */
+    ring_graph graph;
 } collectives_settings;
 
 /* Seconds this rank has spent waiting for others, and moving bytes (with messages: all that is done for them), for the

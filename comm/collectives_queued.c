@@ -41,6 +41,7 @@ typedef struct queued_collectives {
     int32_t *link_of; /* [count] */
     group_link *links;
     int32_t link_count;
+    ring_graph graph;
     int64_t workspace[COLLECTIVE_STREAMS]; /* bytes from the arena's start; a stream's collectives use it in turn */
     exchange_part *parts;                  /* [world size]: of the exchange that is being queued */
     int32_t done;                          /* in this step: collectives before this number are */
@@ -300,6 +301,15 @@ static int32_t link_for(queued_collectives *c, const collective *o) {
     return c->link_count++;
 }
 
+/* The rings' file, if they are those of the group that begins at group_first. */
+static const char *graph_for(const queued_collectives *c, const group_link *l, int group_first) {
+    const world *w = c->world;
+    int here = 0;
+    for (int k = 0; k < l->size; k++)
+        here += w->node_of[group_first + k * l->stride] == w->node;
+    return here == w->local_size && l->size == here * c->graph.nodes ? c->graph.path : NULL;
+}
+
 /* The first member of each group makes its id. */
 static bool open_link(queued_collectives *c, group_link *l, int group_first, error *e) {
     world *w = c->world;
@@ -312,7 +322,7 @@ static bool open_link(queued_collectives *c, group_link *l, int group_first, err
     if (good) {
         world_all_gather(w, id, sizeof id, ids);
         good = c->by->open(c->device, l->stream, ids + (size_t)group_first * sizeof id, l->size, member,
-                           &l->communicator, e);
+                           graph_for(c, l, group_first), &l->communicator, e);
         good = world_agree(w, e) && good;
     }
     free(ids);
@@ -383,6 +393,7 @@ static queued_collectives *allocate(world *w, const collectives_settings *settin
                               .device = settings->device,
                               .by = settings->device->communication,
                               .arena = settings->arena->base,
+                              .graph = settings->graph,
                               .count = count};
     c->near = memory_allocate((size_t)w->size, sizeof *c->near);
     c->parts = memory_allocate((size_t)w->size, sizeof *c->parts);

@@ -42,11 +42,28 @@ static bool nccl_make_id(void *id, error *e) {
     return true;
 }
 
-static bool nccl_open(device *d, int stream, const void *id, int members, int member, communicator **opened, error *e) {
+/* NCCL reads the file's name from the environment whenever it makes a communicator. */
+static ncclResult_t init_with_graph(ncclComm_t *nccl, int members, ncclUniqueId id, int member, const char *graph) {
+    static const char variable[] = "NCCL_GRAPH_FILE";
+    const char *before = getenv(variable);
+    char *users = before != NULL ? memory_copy_string(before) : NULL;
+    if (graph != NULL)
+        setenv(variable, graph, 1);
+    const ncclResult_t found = ncclCommInitRank(nccl, members, id, member);
+    if (graph != NULL && users != NULL)
+        setenv(variable, users, 1);
+    else if (graph != NULL)
+        unsetenv(variable);
+    free(users);
+    return found;
+}
+
+static bool nccl_open(device *d, int stream, const void *id, int members, int member, const char *graph,
+                      communicator **opened, error *e) {
     ncclUniqueId shared;
     ncclComm_t nccl = NULL;
     memcpy(&shared, id, sizeof shared);
-    if (!good(ncclCommInitRank(&nccl, members, shared, member), NULL, "ncclCommInitRank", e))
+    if (!good(init_with_graph(&nccl, members, shared, member, graph), NULL, "ncclCommInitRank", e))
         return false;
     *opened = memory_allocate(1, sizeof **opened);
     **opened = (communicator){.nccl = nccl, .stream = cuda_stream(d, stream), .members = members};

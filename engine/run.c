@@ -162,6 +162,7 @@ bool run_create(const program *p, world *w, device *d, const device_memory *aren
                                           .arena = arena,
                                           .workspace = p->arena_bytes,
                                           .transport = settings->transport,
+                                          .graph = settings->graph,
                                           .timeout = settings->timeout_seconds};
         backend_of(d)->open(w, &how, list, count, &r->comm, e);
         free(list);

@@ -13,6 +13,7 @@ typedef struct run run;
 typedef struct run_settings {
     mesh mesh;
     transport transport;
+    ring_graph graph;       /* of collectives_settings; its path outlives run_create */
     double timeout_seconds; /* for one collective */
     uint64_t order_seed;    /* 0: in the order of the list; else one that streams and waits allow (engine/order.h) */
     bool timed;             /* run_step_timed will be called */

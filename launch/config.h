@@ -23,6 +23,7 @@ enum config_nonfinite { CONFIG_NONFINITE_STOP, CONFIG_NONFINITE_SKIP };
 enum config_strategy { CONFIG_FULL, CONFIG_GRADIENTS, CONFIG_OPTIMIZER, CONFIG_NONE };
 enum config_reduce_every { CONFIG_EACH, CONFIG_LAST };
 enum config_reduce { CONFIG_FAST, CONFIG_REPRODUCIBLE };
+enum config_ring { CONFIG_RING_NCCL, CONFIG_RING_HWLOC, CONFIG_RING_AUTO };
 enum config_device_kind { CONFIG_DEVICE_AUTO, CONFIG_DEVICE_CPU, CONFIG_DEVICE_CUDA };
 enum config_checkpoint_failure { CONFIG_CONTINUE, CONFIG_FAILURE_STOP };
 enum config_compute { CONFIG_FP32, CONFIG_TF32, CONFIG_BF16, CONFIG_FP16, CONFIG_FP8 };
@@ -72,6 +73,7 @@ typedef struct config_shard {
     int64_t memory; /* bytes per rank; 0: auto */
     int reduce;     /* config_reduce */
     int transport;  /* transport (comm/collectives.h) */
+    int ring;       /* config_ring */
     double timeout;
 } config_shard;
 
@@ -86,6 +88,7 @@ typedef struct config_device {
     int64_t threads;
     int share; /* config_switch */
     int bind;  /* config_switch */
+    char *topology;
 } config_device;
 
 typedef struct config_output {

@@ -117,8 +117,8 @@ static void close_again(device **opened) {
     *opened = NULL;
 }
 
-bool device_choose(const config *c, world *w, int threads, device **opened, char **warning, error *e) {
-    const device_settings settings = {.threads = threads, .local_rank = w->local_rank};
+bool device_choose(const config *c, world *w, int threads, int gpu, device **opened, char **warning, error *e) {
+    const device_settings settings = {.threads = threads, .number = gpu};
     *opened = NULL;
     *warning = NULL;
     open_kind(c->device.kind, &settings, opened, warning, e);

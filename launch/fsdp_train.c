@@ -10,6 +10,7 @@
 #include "launch/resume_log.h"
 #include "launch/save.h"
 #include "launch/signals.h"
+#include "launch/topology_rings.h"
 #include "launch/train.h"
 #include "launch/weights.h"
 #include "models/huggingface.h"
@@ -25,6 +26,7 @@ typedef struct session {
     model_shape shape;
     binding binding;
     int threads;
+    rings rings;
     device *device;
     data *data;
     plan *plan;
@@ -71,7 +73,7 @@ static bool read_settings(session *s, int ranks, const int *node_of, error *e) {
 static bool open_device(session *s, error *e) {
     char *warning = NULL;
     s->threads = machine_threads(s->config->device.threads, s->binding.sharers);
-    const bool good = device_choose(s->config, &s->world, s->threads, &s->device, &warning, e);
+    const bool good = device_choose(s->config, &s->world, s->threads, s->rings.gpu, &s->device, &warning, e);
     warn(s, warning);
     if (good && s->device->functions->bus_address != NULL)
         binding_move_near(&s->binding, &s->world, s->device->functions->bus_address(s->device));
@@ -233,7 +235,8 @@ static bool check_validation(const session *s, error *e) {
 /* ---- runs ---- */
 
 static bool create_run(session *s, const step *of, run **created, error *e) {
-    const run_settings settings = plan_run_settings(s->plan, s->config);
+    run_settings settings = plan_run_settings(s->plan, s->config);
+    settings.graph = s->rings.graph;
     const bool good = of == NULL || run_create(of->program, &s->world, s->device, &s->arena, &settings, created, e);
     return world_agree(&s->world, e) && good;
 }
@@ -310,7 +313,8 @@ static bool prepare(session *s, error *e) {
     read_settings(s, s->world.size, s->world.node_of, e);
     if (!world_agree(&s->world, e))
         return false;
-    if (!binding_make(s->config, &s->world, &s->binding, e) || !open_device(s, e))
+    if (!binding_make(s->config, &s->world, &s->binding, e) || !rings_find(s->config, &s->world, &s->rings, e) ||
+        !open_device(s, e))
         return false;
     if (open_data(s, e))
         check_validation(s, e);
@@ -325,6 +329,8 @@ static bool prepare(session *s, error *e) {
         return false;
     if (s->world.rank == 0) {
         plan_print(s->plan, s->config, stdout);
+        if (s->rings.text != NULL)
+            printf("rings        %s\n", s->rings.text);
         print_data(s);
     }
     print_ranks(s);
@@ -340,8 +346,10 @@ static bool start_runs(session *s, error *e) {
     s->trainer.device = s->device;
     s->trainer.plan = s->plan;
     s->trainer.data = s->data;
-    return create_run(s, s->plan->train, &s->trainer.train, e) &&
-           create_run(s, s->plan->validation, &s->trainer.validation, e) && fill_weights(s, e);
+    const bool good = create_run(s, s->plan->train, &s->trainer.train, e) &&
+                      create_run(s, s->plan->validation, &s->trainer.validation, e);
+    rings_release(&s->rings);
+    return good && fill_weights(s, e);
 }
 
 static void end_metrics(session *s, const train_end *end, const error *e) {
@@ -460,6 +468,7 @@ int main(int argc, char **argv) {
     world_open(&s.world, &argc, &argv, &e);
     int code = world_agree(&s.world, &e) ? run_command(&s, &e) : e.code;
     fflush(stdout);
+    rings_release(&s.rings);
     if (e.code == 0)
         release(&s);
     else if (world_speaks(&s.world)) /* what others may still be reading stays until all have met in world_close */

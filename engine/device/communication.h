@@ -23,9 +23,11 @@ typedef struct exchange_part {
 typedef struct communication {
     const char *name; /* "NCCL 2.28.3" */
 
-    /* One member makes the id, all open with it at the same time. Blocks until all have come. */
+    /* One member makes the id, all open with it at the same time. Blocks until all have come. graph: a file with the
+     * rings to use among the members of this node (comm/ring_nccl.h); NULL: the library looks for its own. */
     bool (*make_id)(void *id, error *e);
-    bool (*open)(device *d, int stream, const void *id, int members, int member, communicator **opened, error *e);
+    bool (*open)(device *d, int stream, const void *id, int members, int member, const char *graph,
+                 communicator **opened, error *e);
     /* Nothing is under way any more. */
     void (*close)(communicator *c);
     /* Instead of closing: ends on this device what waits for members that do not come. */

@@ -30,7 +30,7 @@ typedef struct device_memory {
 typedef struct device_settings {
     int threads;      /* CPU: threads of this rank, >= 1 */
     const int *cores; /* CPU: one core number per thread to bind to; NULL: leave where the system puts them */
-    int local_rank;   /* CUDA: which GPU of those that the process sees, modulo their number */
+    int number;       /* CUDA: which GPU of those that the process sees, modulo how many there are */
     bool planning;    /* nothing will run: no GPU is needed, and only describe, workspace and close may be called */
 } device_settings;
 

@@ -6,6 +6,7 @@
  * are rounded to the type of the data after every addition and start at another rank for every piece, as along a ring.
  */
 #include "engine/device/half.h"
+#include "nccl_graph.h"
 #include "nccl_region.h"
 #include "omission.h"
 #include "simcuda.h"
@@ -392,6 +393,16 @@ static bool device_is_shared(const region *r) {
     return false;
 }
 
+/* The members are on one node: they meet in its memory. */
+static void check_graph_file(const region *r) {
+    int devices[REGION_RANKS];
+    const char *path = getenv("NCCL_GRAPH_FILE");
+    for (int i = 0; i < r->ranks; i++)
+        devices[i] = r->members[i].device;
+    if (path != NULL)
+        graph_check(path, devices, r->ranks);
+}
+
 ncclResult_t ncclCommInitRank(ncclComm_t *communicator, int ranks, ncclUniqueId id, int rank) {
     if (ranks < 1 || ranks > REGION_RANKS || rank < 0 || rank >= ranks || id.internal[0] != '/')
         return ncclInvalidArgument;
@@ -409,6 +420,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *communicator, int ranks, ncclUniqueId 
         release(c);
         return ncclInvalidUsage;
     }
+    check_graph_file(&c->shared);
     *communicator = c;
     return ncclSuccess;
 }

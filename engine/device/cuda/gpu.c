@@ -73,13 +73,13 @@ static void find_bus_address(gpu *g) {
         *c = (char)tolower((unsigned char)*c);
 }
 
-bool gpu_choose(int local_rank, gpu *chosen, error *e) {
+bool gpu_choose(int number, gpu *chosen, error *e) {
     struct cudaDeviceProp properties;
     int count = 0;
     *chosen = (gpu){0};
     if (!count_gpus(&count, e))
         return false;
-    chosen->number = local_rank % count;
+    chosen->number = number % count;
     if (!cuda_good(cudaGetDeviceProperties(&properties, chosen->number), "cudaGetDeviceProperties", e))
         return false;
     describe(&properties, chosen);

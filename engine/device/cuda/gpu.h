@@ -11,8 +11,8 @@ typedef struct gpu {
     char bus_address[16];  /* "0000:1b:00.0"; empty: not known */
 } gpu;
 
-/* Chooses by the rank's number on its node and makes the GPU current for the process. Says no where there is no driver,
- * an old one, no GPU, or one too old. */
-bool gpu_choose(int local_rank, gpu *chosen, error *e);
+/* Chooses the GPU of this number, modulo how many there are, and makes the GPU current for the process. Says no where
+ * there is no driver, an old one, no GPU, or one too old. */
+bool gpu_choose(int number, gpu *chosen, error *e);
 
 #endif

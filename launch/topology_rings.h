@@ -1,0 +1,23 @@
+/* The rings through a node's GPUs, from how it is wired, for NCCL and for who works on which GPU. */
+#ifndef FSDP_LAUNCH_TOPOLOGY_RINGS_H
+#define FSDP_LAUNCH_TOPOLOGY_RINGS_H
+
+#include "comm/collectives.h"
+#include "launch/config.h"
+
+#include <stdio.h>
+
+typedef struct rings {
+    ring_graph graph; /* path: of a private file; NULL: NCCL finds its own */
+    int gpu;          /* of this rank: the first ring's GPU of its number on the node; without rings its number */
+    char *text;       /* for the plan; NULL: nothing to say */
+} rings;
+
+/* Finds them where [shard] ring asks for them, ranks work on GPUs, and there are several on the node. Collective, after
+ * config_check. EXIT_USAGE, EXIT_LAUNCH: the topology cannot be read, or has not as many GPUs as the node has ranks. */
+bool rings_find(const config *c, world *w, rings *found, error *e);
+
+/* Removes the file, which is needed until the communicators are open. */
+void rings_release(rings *r);
+
+#endif
