@@ -1,4 +1,9 @@
-/* Collectives through the window against memcpy of the same bytes: mpirun -np 2 bench_collectives.
+/* Collectives through the window and as messages, against memcpy of the same bytes: mpirun -np 2 bench_collectives.
+ * Over several nodes there are only messages.
+ *
+ * Bandwidths are those of nccl-tests. Of the algorithm: bytes of the whole buffer, all ranks' parts, in the time of one
+ * collective. Of the bus: times (n - 1) / n for n ranks, what crosses the links of each, which does not depend on n
+ * where links are the limit; fsdp_topology predicts it of a ring.
  *
  * An all_gather of S bytes per rank copies S from every rank, its own included; a reduce_scatter reads S from every
  * rank. memcpy moves as many bytes between private buffers that are in memory already. All ranks do the same at once,
@@ -25,6 +30,7 @@ typedef struct bench {
     world *w;
     size_t part;      /* bytes */
     int32_t in_a_row; /* collectives of each kind: all_gathers first, then reduce_scatters */
+    transport transport;
     collectives *collectives;
     char *from, *to; /* of memcpy: a part from every rank */
     error *error;
@@ -42,7 +48,11 @@ static bool open_all(bench *b, device *d, const device_memory *m) {
                                .count = (int64_t)(b->part / sizeof(float)),
                                .output = (int64_t)b->part * b->w->size,
                                .name = "collective"};
-    const collectives_settings settings = {.device = d, .arena = m, .transport = TRANSPORT_WINDOW, .timeout = 60};
+    const collectives_settings settings = {.device = d,
+                                           .arena = m,
+                                           .workspace = 2 * (int64_t)b->part * b->w->size,
+                                           .transport = b->transport,
+                                           .timeout = 60};
     bool fine = collectives_host.open(b->w, &settings, list, 2 * b->in_a_row, &b->collectives, b->error);
     free(list);
     return fine;
@@ -79,6 +89,19 @@ static double better(bench *b, double best, void (*act)(bench *)) {
     return seconds < best ? seconds : best;
 }
 
+static void print_rates(double bytes, double seconds, double copying, int ranks) {
+    const double algorithm = bytes / seconds * 1e-9;
+    printf("   %9.2f  %9.2f  %9.2f", algorithm, algorithm * (ranks - 1) / ranks, copying / seconds);
+}
+
+static void print_heading(void) {
+    printf("GB/s      %8s  %8s   %-31s   %s\n", "", "", "all_gather", "reduce_scatter");
+    printf("%-8s  %8s  %8s", "", "MB/rank", "memcpy");
+    for (int kind = 0; kind < 2; kind++)
+        printf("   %9s  %9s  %9s", "algorithm", "bus", "/ memcpy");
+    putchar('\n');
+}
+
 static void measure(bench *b, int turns) {
     double gathering = 1e9, reducing = 1e9, copying = 1e9;
     const double bytes = (double)b->part * b->w->size;
@@ -87,18 +110,20 @@ static void measure(bench *b, int turns) {
         reducing = better(b, reducing, reduce);
         copying = better(b, copying, copy);
     }
-    if (b->w->rank == 0 && b->error->code == 0)
-        printf("%5zu MB  memcpy %6.2f GB/s   all_gather %6.2f GB/s, %4.2f of memcpy   reduce_scatter %6.2f GB/s, %4.2f "
-               "of memcpy\n",
-               b->part >> 20, bytes / copying * 1e-9, bytes / gathering * 1e-9, copying / gathering,
-               bytes / reducing * 1e-9, copying / reducing);
+    if (b->w->rank != 0 || b->error->code != 0)
+        return;
+    printf("%-8s  %8zu  %8.2f", b->transport == TRANSPORT_WINDOW ? "window" : "messages", b->part >> 20,
+           bytes / copying * 1e-9);
+    print_rates(bytes, gathering, copying, b->w->size);
+    print_rates(bytes, reducing, copying, b->w->size);
+    putchar('\n');
 }
 
-static bool measure_size(world *w, device *d, const size *s, error *e) {
-    bench b = {.w = w, .part = (size_t)s->megabytes << 20, .in_a_row = s->in_a_row, .error = e};
+static bool measure_size(world *w, device *d, const size *s, transport how, error *e) {
+    bench b = {.w = w, .part = (size_t)s->megabytes << 20, .in_a_row = s->in_a_row, .transport = how, .error = e};
     const size_t moved = b.part * (size_t)w->size;
     device_memory m;
-    if (!device_cpu.allocate(d, 2 * moved, &m, e))
+    if (!device_cpu.allocate(d, 3 * moved, &m, e)) /* input, output, workspace of messages */
         return false;
     memset(m.base, 0, m.bytes);
     b.from = memory_allocate(moved, 1);
@@ -125,8 +150,11 @@ int main(int argc, char **argv) {
     if (fine && w.size < 2)
         fine = error_set(&e, EXIT_USAGE, "start it with mpirun -np 2 or more");
     fine = fine && device_cpu.open(&settings, &d, &e);
-    for (size_t i = 0; fine && i < sizeof SIZES / sizeof *SIZES; i++)
-        fine = measure_size(&w, d, &SIZES[i], &e);
+    if (fine && w.rank == 0)
+        print_heading();
+    for (int how = w.nodes > 1 ? TRANSPORT_MESSAGES : TRANSPORT_WINDOW; how <= TRANSPORT_MESSAGES; how++)
+        for (size_t i = 0; fine && i < sizeof SIZES / sizeof *SIZES; i++)
+            fine = measure_size(&w, d, &SIZES[i], (transport)how, &e);
     if (!world_agree(&w, &e) && world_speaks(&w))
         fprintf(stderr, "bench_collectives: %s\n", e.message);
     if (d != NULL)
