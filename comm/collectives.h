@@ -103,6 +103,10 @@ typedef struct collective_backend {
     bool (*release)(collectives *c, int32_t index, int stream, error *e);
     bool (*finish)(collectives *c, error *e);
 
+    /* The same for a step that the device has replayed as a graph, so that nothing was issued: all is complete when
+     * what was queued before the event's latest record is done. NULL where collectives cannot be part of a graph. */
+    bool (*finish_replayed)(collectives *c, int32_t event, error *e);
+
     /* Between operations: moves what can move without waiting; finds out about failures. */
     void (*poll)(collectives *c);
 

@@ -230,11 +230,11 @@ static bool look_around(queued_collectives *c, error *e) {
     return true;
 }
 
-/* Waits for the collective whose turn it is. Its time begins when those before it are done. */
-static bool wait_for_next(queued_collectives *c, error *e) {
+/* Waits for an event behind the collective whose turn it is. Its time begins when those before it are done. */
+static bool wait_for_event(queued_collectives *c, int32_t event, error *e) {
     patience p = patience_begin();
     double waited = 0, next_look = LOOK_SECONDS;
-    while (!c->device->functions->recorded(c->device, c->list[c->done].event)) {
+    while (!c->device->functions->recorded(c->device, event)) {
         if (alarm_raised(&c->alarm, e))
             return false;
         if (waited > next_look) {
@@ -249,16 +249,7 @@ static bool wait_for_next(queued_collectives *c, error *e) {
     return true;
 }
 
-static bool queued_finish(collectives *base, error *e) {
-    queued_collectives *c = queued_of(base);
-    bool good = c->failure.code == 0;
-    if (!good)
-        *e = c->failure;
-    c->waits = true;
-    while (good && c->done < c->count) {
-        good = wait_for_next(c, e);
-        c->done += good;
-    }
+static bool end_step(queued_collectives *c, bool good) {
     c->waits = false;
     if (!good) {
         abort_all(c);
@@ -267,6 +258,28 @@ static bool queued_finish(collectives *base, error *e) {
     c->done = 0;
     c->alarm.step++;
     return true;
+}
+
+static bool queued_finish(collectives *base, error *e) {
+    queued_collectives *c = queued_of(base);
+    bool good = c->failure.code == 0;
+    if (!good)
+        *e = c->failure;
+    c->waits = true;
+    while (good && c->done < c->count) {
+        good = wait_for_event(c, c->list[c->done].event, e);
+        c->done += good;
+    }
+    return end_step(c, good);
+}
+
+/* How far a graph has come cannot be seen: until all is done the first collective counts as the one waited for. */
+static bool queued_finish_replayed(collectives *base, int32_t event, error *e) {
+    queued_collectives *c = queued_of(base);
+    for (int32_t i = 0; i < c->count; i++)
+        window_mark(c->window, MARK_ISSUED, i, c->alarm.step);
+    c->waits = true;
+    return end_step(c, c->count == 0 || wait_for_event(c, event, e));
 }
 
 static void queued_poll(collectives *base) {
@@ -431,6 +444,7 @@ const collective_backend collectives_queued = {
     .complete = queued_complete,
     .release = queued_complete, /* a device is done with its part of a collective when all have what they need of it */
     .finish = queued_finish,
+    .finish_replayed = queued_finish_replayed,
     .poll = queued_poll,
     .spent = queued_spent,
     .time_out = queued_time_out,

@@ -20,7 +20,12 @@ struct run {
     collectives *comm;
     void *host[HOST_BUFFER_COUNT];
     size_t host_bytes[HOST_BUFFER_COUNT];
+    bool replays;     /* steps from the second on are replayed */
+    int64_t steps;    /* done so far */
+    int32_t captured; /* the step as a graph of the device; NO_GRAPH: not yet */
 };
+
+enum { NO_GRAPH = -1 };
 
 /* ---- preparation ---- */
 
@@ -140,16 +145,22 @@ static int32_t stamp_behind(int32_t operation) {
 }
 enum { STAMP_BEGINNING = 0 };
 
+/* Events are numbered by operations; one more is recorded behind a whole step. */
+static int32_t last_event(const run *r) {
+    return r->p->operation_count;
+}
+
 static bool prepare_device(run *r, bool timed, error *e) {
     const int32_t count = r->p->operation_count;
     return make_host_buffers(r, e) && make_launches(r, e) &&
-           r->d->functions->reserve(r->d, count, timed ? stamp_before(count) : 0, e);
+           r->d->functions->reserve(r->d, last_event(r) + 1, timed ? stamp_before(count) : 0, e);
 }
 
 bool run_create(const program *p, world *w, device *d, const device_memory *arena, const run_settings *settings,
                 run **created, error *e) {
     run *r = memory_allocate(1, sizeof *r);
-    *r = (run){.p = p, .d = d, .arena = *arena};
+    *r = (run){.p = p, .d = d, .arena = *arena, .captured = NO_GRAPH};
+    r->replays = settings->replay && d->functions->begin_graph != NULL && backend_of(d)->finish_replayed != NULL;
     number_collectives(r);
     find_awaited(r);
     if (settings->order_seed != 0)
@@ -242,11 +253,32 @@ static int32_t listed(const run *r, int32_t i) {
     return r->order == NULL ? i : r->order[i];
 }
 
-bool run_step(run *r, error *e) {
+static bool execute_all(run *r, error *e) {
     for (int32_t i = 0; i < r->p->operation_count; i++)
         if (!execute(r, listed(r, i), e))
             return false;
-    return finish(r, e);
+    return true;
+}
+
+/* ---- as a graph ---- */
+
+static bool capture(run *r, error *e) {
+    return r->d->functions->begin_graph(r->d, e) && execute_all(r, e) &&
+           r->d->functions->end_graph(r->d, &r->captured, e);
+}
+
+static bool replay(run *r, error *e) {
+    r->d->functions->replay(r->d, r->captured);
+    r->d->functions->record(r->d, STREAM_COMPUTE, last_event(r));
+    return r->comm->backend->finish_replayed(r->comm, last_event(r), e) && r->d->functions->synchronize(r->d, e);
+}
+
+/* The first step runs plainly: libraries choose their algorithms and connect to each other when they are first called,
+ * which cannot be captured. */
+bool run_step(run *r, error *e) {
+    if (!r->replays || r->steps++ == 0)
+        return execute_all(r, e) && finish(r, e);
+    return (r->captured != NO_GRAPH || capture(r, e)) && replay(r, e);
 }
 
 /* ---- timed, by the host's clock: of a device that works at once ---- */

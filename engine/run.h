@@ -17,6 +17,7 @@ typedef struct run_settings {
     double timeout_seconds; /* for one collective */
     uint64_t order_seed;    /* 0: in the order of the list; else one that streams and waits allow (engine/order.h) */
     bool timed;             /* run_step_timed will be called */
+    bool replay;            /* a device that can repeat a whole step as one piece of work does so from the second on */
 } run_settings;
 
 /* Bytes of workspace inside the arena, behind p->arena_bytes, that the program's collectives need. */

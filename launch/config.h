@@ -89,6 +89,7 @@ typedef struct config_device {
     int share; /* config_switch */
     int bind;  /* config_switch */
     char *topology;
+    int graph; /* config_switch */
 } config_device;
 
 typedef struct config_output {

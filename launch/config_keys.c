@@ -128,6 +128,7 @@ const config_key config_keys[] = {
              "given"},
     {FIELD(device, topology), .type = CONFIG_TEXT, .words = "a file of hwloc's XML or NCCL's topology XML",
      .derived = "this machine", .help = "how a node is wired, for shard.ring = hwloc"},
+    {FIELD(device, graph), SWITCH, .initial = "yes", .help = "a GPU repeats a step as one CUDA graph"},
 
     {FIELD(output, folder), .type = CONFIG_TEXT, .words = "a folder", .derived = "out/<config file's name>",
      .help = "where metrics and the model are written"},

@@ -252,5 +252,6 @@ run_settings plan_run_settings(const plan *p, const config *c) {
     return (run_settings){.mesh = p->mesh,
                           .transport = (transport)c->shard.transport,
                           .timeout_seconds = c->shard.timeout,
-                          .timed = c->output.trace == CONFIG_YES};
+                          .timed = c->output.trace == CONFIG_YES,
+                          .replay = c->device.graph == CONFIG_YES};
 }

@@ -79,6 +79,10 @@ for settings in '2 shard.strategy=full' '2 shard.strategy=gradients' '2 shard.st
     expect "the bits of one rank: $settings" same_run one several
 done
 
+# Steps from the second on are replayed as one graph, unless that is switched off.
+on_gpus 2 plain $batch shard.reduce=reproducible device.graph=no
+expect "the bits of one rank without graphs" same_run one plain
+
 # Sums in NCCL's order, odd numbers of ranks, 16-bit storage and what travels in it.
 on_gpus 3 three train.global_batch=6
 on_cpu cpu train.global_batch=6

@@ -95,6 +95,14 @@ typedef struct device_functions {
     void (*record)(device *d, int stream, int32_t event);
     void (*wait)(device *d, int stream, int32_t event);
 
+    /* What is queued on all streams between begin_graph and end_graph is kept instead of run, as one piece of work that
+     * replay queues again and again, on the compute stream: the same launches at the same addresses. Nothing waits on
+     * the host in between, and events recorded there belong to the graph. *graph: its number, for replay; it lives as
+     * long as the device. NULL where work is not queued. */
+    bool (*begin_graph)(device *d, error *e);
+    bool (*end_graph)(device *d, int32_t *graph, error *e);
+    void (*replay)(device *d, int32_t graph);
+
     /* Whether what was queued before the latest record of the event is done. Only of a device that queues. */
     bool (*recorded)(device *d, int32_t event);
 

@@ -23,6 +23,9 @@ typedef struct cuda_device {
     gpu gpu;
     cudaStream_t streams[STREAM_COUNT];
     events events, stamps;
+    cudaEvent_t fork, joins[STREAM_COUNT]; /* that bring the other streams into a graph and back out of it */
+    cudaGraphExec_t *graphs;
+    int32_t graph_count;
     cuda_matmul *matmul; /* NULL: the device is only planned for */
     void **copies;       /* of arrays that attributes point to */
     int32_t copy_count;
@@ -76,6 +79,14 @@ static void destroy_events(events *of) {
 
 static void cuda_close(device *d) {
     cuda_device *c = cuda_of(d);
+    for (int32_t i = 0; i < c->graph_count; i++)
+        cudaGraphExecDestroy(c->graphs[i]);
+    free(c->graphs);
+    if (c->fork != NULL)
+        cudaEventDestroy(c->fork);
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (c->joins[s] != NULL)
+            cudaEventDestroy(c->joins[s]);
     destroy_events(&c->events);
     destroy_events(&c->stamps);
     for (int32_t i = 0; i < c->copy_count; i++)
@@ -318,6 +329,68 @@ static double cuda_elapsed(device *d, int32_t from, int32_t to) {
     return 1e-3 * (double)milliseconds;
 }
 
+/* ---- graphs ---- */
+
+static bool make_graph_events(cuda_device *c, error *e) {
+    if (c->fork != NULL)
+        return true;
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (!cuda_good(cudaEventCreateWithFlags(&c->joins[s], cudaEventDisableTiming), "cudaEventCreateWithFlags", e))
+            return false;
+    return cuda_good(cudaEventCreateWithFlags(&c->fork, cudaEventDisableTiming), "cudaEventCreateWithFlags", e);
+}
+
+static bool cuda_begin_graph(device *d, error *e) {
+    cuda_device *c = cuda_of(d);
+    const cudaStream_t main = c->streams[STREAM_COMPUTE];
+    if (!make_graph_events(c, e) ||
+        !cuda_good(cudaStreamBeginCapture(main, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture", e) ||
+        !cuda_good(cudaEventRecord(c->fork, main), "cudaEventRecord", e))
+        return false;
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (c->streams[s] != main &&
+            !cuda_good(cudaStreamWaitEvent(c->streams[s], c->fork, 0), "cudaStreamWaitEvent", e))
+            return false;
+    return true;
+}
+
+static bool join_streams(cuda_device *c, error *e) {
+    const cudaStream_t main = c->streams[STREAM_COMPUTE];
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (c->streams[s] != main && (!cuda_good(cudaEventRecord(c->joins[s], c->streams[s]), "cudaEventRecord", e) ||
+                                      !cuda_good(cudaStreamWaitEvent(main, c->joins[s], 0), "cudaStreamWaitEvent", e)))
+            return false;
+    return true;
+}
+
+static bool cuda_end_graph(device *d, int32_t *graph, error *e) {
+    cuda_device *c = cuda_of(d);
+    cudaGraph_t kept = NULL;
+    cudaGraphExec_t ready = NULL;
+    if (c->failure.code != 0) {
+        *e = c->failure;
+        return false;
+    }
+    if (!join_streams(c, e) ||
+        !cuda_good(cudaStreamEndCapture(c->streams[STREAM_COMPUTE], &kept), "cudaStreamEndCapture", e))
+        return false;
+    const bool good = cuda_good(cudaGraphInstantiate(&ready, kept, 0), "cudaGraphInstantiate", e);
+    cudaGraphDestroy(kept);
+    if (!good)
+        return false;
+    c->graphs = memory_grow(c->graphs, (size_t)c->graph_count + 1, sizeof *c->graphs);
+    *graph = c->graph_count;
+    c->graphs[c->graph_count++] = ready;
+    return true;
+}
+
+static void cuda_replay(device *d, int32_t graph) {
+    cuda_device *c = cuda_of(d);
+    check(graph >= 0 && graph < c->graph_count, "graph %d of %d", graph, c->graph_count);
+    if (c->failure.code == 0)
+        cuda_good(cudaGraphLaunch(c->graphs[graph], c->streams[STREAM_COMPUTE]), "cudaGraphLaunch", &c->failure);
+}
+
 static bool cuda_synchronize(device *d, error *e) {
     cuda_device *c = cuda_of(d);
     cuda_good(cudaDeviceSynchronize(), "operations on the GPU", &c->failure);
@@ -349,6 +422,9 @@ const device_functions device_cuda = {
     .record = cuda_record,
     .wait = cuda_wait,
     .recorded = cuda_recorded,
+    .begin_graph = cuda_begin_graph,
+    .end_graph = cuda_end_graph,
+    .replay = cuda_replay,
     .stamp = cuda_stamp,
     .elapsed = cuda_elapsed,
     .synchronize = cuda_synchronize,
