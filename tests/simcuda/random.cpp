@@ -17,6 +17,10 @@ random_state &random_sequence() {
 
 } // namespace simcuda
 
+uint64_t simcuda_run_seed(void) {
+    return simcuda::random_sequence().seed;
+}
+
 uint64_t simcuda_random(void) {
     return simcuda::random_bits();
 }

@@ -76,6 +76,7 @@ _Noreturn
 #endif
 void simcuda_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+uint64_t simcuda_run_seed(void);
 uint64_t simcuda_random(void); /* from the run's seed */
 
 cudaStream_t simcuda_another_stream(cudaStream_t stream); /* the next in a circle of all with the same priority */
