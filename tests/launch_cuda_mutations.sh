@@ -44,6 +44,8 @@ reason() { # OMITTED
     needless=$(grep -c '^simcuda omits .*, which orders nothing' stderr)
     if [[ $omitted -eq $needless ]]; then
         echo 'ordered already by the waits before it'
+    elif [[ $1 == cudaDeviceSynchronize:1 ]]; then
+        echo "the arena's zeroing; start-up's copies on the same default stream wait for it too (gpu_matmul makes none)"
     elif [[ $1 == cudaEventQuery:0 ]]; then
         echo 'it only tells a collective that is late; cudaDeviceSynchronize behind it waits for all'
     elif [[ $1 == cudaStreamSynchronize:0 ]]; then

@@ -12,7 +12,8 @@ namespace simcuda {
 namespace {
 
 std::vector<CUstream_st *> &streams() {
-    static std::vector<CUstream_st *> all = {new CUstream_st{chain_create(), true, 0, nullptr, nullptr, {}}};
+    static std::vector<CUstream_st *> &all = *new std::vector<CUstream_st *>{
+        new CUstream_st{chain_create(), true, 0, nullptr, nullptr, {}}}; /* never destroyed: progress.h */
     return all;
 }
 
@@ -21,7 +22,7 @@ CUstream_st &legacy() {
 }
 
 std::vector<CUevent_st *> &events() {
-    static std::vector<CUevent_st *> all;
+    static std::vector<CUevent_st *> &all = *new std::vector<CUevent_st *>;
     return all;
 }
 
