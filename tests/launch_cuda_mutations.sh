@@ -15,7 +15,8 @@ RANDOM=1 # the sample is always the same
 # Each case: ranks, and what differs from a small Llama of two blocks: two passes at two ranks, one step.
 declare -A cases=(
     [full]='2'
-    [one-rank]='1 train.steps=2'
+    [one-rank]='1 train.steps=2 device.graph=no'
+    [graph]='2 train.steps=2'
     [optimizer]='2 shard.strategy=optimizer shard.prefetch=2'
     [reproducible]='2 shard.reduce=reproducible precision.compute=bf16 model.family=gpt2'
     [staged]='2 device.share=yes'
@@ -97,7 +98,7 @@ sample() { # CASE CALL COUNT OF: so many of the first so many
 }
 
 for name in "${!cases[@]}"; do
-    [[ -n $all || $name == full || $name == one-rank ]] || continue
+    [[ -n $all || $name == full || $name == one-rank || $name == graph ]] || continue
     expect "$name: nothing left out" run "$name" '' 0
     mv out "$name"
 done
@@ -112,6 +113,9 @@ if [[ -n $all ]]; then
             mutant "$name" "$call" 0
         done
     done
+    for ((number = 88; number < 165; number += 4)); do # the second step is captured as a graph
+        mutant graph cudaStreamWaitEvent "$number"
+    done
     for name in full optimizer reproducible groups; do
         mutant "$name" ncclCommInitRank 0
         every "$name" ncclCommInitRank
@@ -119,6 +123,9 @@ if [[ -n $all ]]; then
 else
     sample full cudaStreamWaitEvent 6 80
     sample one-rank cudaStreamWaitEvent 2 18
+    for number in 90 110 150; do # the second step is captured as a graph
+        expect 'a wait in a graph' mutant graph cudaStreamWaitEvent "$number"
+    done
     for call in cudaDeviceSynchronize cudaStreamSynchronize cudaEventQuery ncclCommInitRank; do
         expect "full: a call of $call" mutant full "$call" 0
     done

@@ -204,7 +204,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
             return capture_spoil(*s->capture, cudaErrorStreamCaptureMerge);
         if (s == &legacy())
             return capture_spoil(*c, cudaErrorStreamCaptureImplicit);
-        capture_join(*c, *s, event->nodes);
+        if (!simcuda_omits(OMIT_STREAM_WAIT_EVENT, true))
+            capture_join(*c, *s, event->nodes);
         return cudaSuccess;
     }
     if (s->capture) /* would make the graph wait for work outside of it */
