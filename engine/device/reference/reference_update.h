@@ -6,8 +6,8 @@ static void granule_norm(const launch *l) {
     double *squares = l->out[0].data;
     for (int64_t g = 0; g < operand_count(&l->out[0]); g++)
         squares[g] = 0;
-    for (const segment *s = a->segments; s < a->segments + a->segment_count; s++)
-        for (int64_t i = s->offset; i < s->offset + s->count; i++)
+    for (int64_t k = 0; k < a->segment_count; k++)
+        for (int64_t i = a->segments[k].offset; i < a->segments[k].offset + a->segments[k].count; i++)
             squares[i / a->granule] += (double)gradient[i] * (double)gradient[i];
 }
 
@@ -68,7 +68,8 @@ static void adamw(const launch *l) {
         return;
     double rate = scalars[SCALAR_LEARNING_RATE];
     double first_whole = 1 - pow(a->beta_first, *update_count), second_whole = 1 - pow(a->beta_second, *update_count);
-    for (const segment *s = a->segments; s < a->segments + a->segment_count; s++)
+    for (int64_t k = 0; k < a->segment_count; k++) {
+        const segment *s = &a->segments[k];
         for (int64_t i = s->offset; i < s->offset + s->count; i++) {
             double g = (double)gradient[i] * result[RESULT_CLIP];
             double m = a->beta_first * (double)first[i] + (1 - a->beta_first) * g;
@@ -78,4 +79,5 @@ static void adamw(const launch *l) {
             second[i] = (real)v;
             master[i] = (real)(p - rate * (m / first_whole) / (sqrt(v / second_whole) + a->epsilon));
         }
+    }
 }

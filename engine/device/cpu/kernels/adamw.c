@@ -55,7 +55,8 @@ static void adamw_tile(void *context, int64_t tile, int thread) {
     const float *gradient = l->in[0].data;
     float *master = l->out[0].data, *first = l->out[1].data, *second = l->out[2].data;
     tile_range range = tile_range_of(tile, TILE_ELEMENTS, operand_count(&l->in[0]));
-    for (const segment *s = a->segments; s < a->segments + a->segment_count; s++) {
+    for (int64_t k = 0; k < a->segment_count; k++) {
+        const segment *s = &a->segments[k];
         int64_t begin = maximum(s->offset, range.begin), end = minimum(s->offset + s->count, range.end);
         if (begin < end)
             update(&factors, s->decay, gradient + begin, master + begin, first + begin, second + begin, end - begin);

@@ -99,8 +99,10 @@ static void cross_entropy_row(const launch *l, int64_t row, int thread) {
     double target_logit = (double)stored_get(logits + target); /* before the logits are overwritten */
     row_sum sum;
     /* Exponentials lie where the gradient goes, but where that would round them in a row of workspace. */
-    float *exponentials = STORED_ROUNDS ? (float *)l->workspace + thread * vocabulary : (float *)dlogits;
-    row_exp(logits, vocabulary, &sum, dlogits != NULL ? exponentials : NULL);
+    float *exponentials = (float *)dlogits;
+    if (dlogits != NULL && STORED_ROUNDS)
+        exponentials = (float *)l->workspace + thread * vocabulary;
+    row_exp(logits, vocabulary, &sum, exponentials);
     double below = (double)sum.largest - target_logit;
     loss[row] = (float)(below + log(sum.total));
     if (dlogits == NULL)

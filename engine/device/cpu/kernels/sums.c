@@ -44,7 +44,8 @@ static void granule_norm_tile(void *context, int64_t tile, int thread) {
     const float *gradient = l->in[0].data;
     tile_range granule = tile_range_of(tile, a->granule, operand_count(&l->in[0]));
     double squares = 0;
-    for (const segment *s = a->segments; s < a->segments + a->segment_count; s++) {
+    for (int64_t k = 0; k < a->segment_count; k++) {
+        const segment *s = &a->segments[k];
         int64_t begin = maximum(s->offset, granule.begin), end = minimum(s->offset + s->count, granule.end);
         if (begin < end)
             squares += sum_of_squares(gradient + begin, end - begin);
