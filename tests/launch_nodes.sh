@@ -48,6 +48,15 @@ expect "nodes with different numbers of ranks" test "$(on_nodes 3 config.ini sha
 refusal='fsdp_train: argument shard.group=node: [shard] group: node 1 has 1 rank, node 0 has 2; start as many on every node, or give a number'
 expect "are refused" grep -qF "$refusal" stderr
 
+# From one node to two.
+scale() {
+    timeout 120 "$build/fsdp_scaling" config.ini --ranks 2,4 --repeat 1 --steps 7 --launcher "$(nodes_launcher)" \
+        output.folder=scaled > stdout 2> stderr < /dev/null
+}
+expect "fsdp_scaling over nodes" scale
+expect "has a row for two of them" grep -qE '^ +4 +24 +[0-9]+ ' stdout
+expect "which they were" grep -q '"ranks": *4.*"nodes": *2' scaled/scaling/ranks-4-run-1.jsonl
+
 trial 6 shard.strategy=gradients shard.unit=2
 
 # A slow link changes when things come, not what comes. Kernels without netem limit the rate instead.

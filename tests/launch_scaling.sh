@@ -5,7 +5,7 @@ set -uo pipefail
 # shellcheck source=tests/support/launch.sh
 source "$(dirname "$0")/support/launch.sh"
 small_run 30
-launcher="mpirun --oversubscribe --bind-to none"
+here="mpirun --oversubscribe --bind-to none"
 
 scale() {
     timeout 300 "$build/fsdp_scaling" "$@" > stdout 2> stderr < /dev/null
@@ -27,7 +27,7 @@ adds_up() {
 
 # Steps of some 10 ms: what a millisecond on another program's behalf changes is not to be 2 % of them.
 long_steps=(model.width=128 model.context=128 train.micro_batch=2)
-expect "weak scaling over 1 and 2 ranks" scale config.ini --ranks 2,1 --repeat 2 --launcher "$launcher" "${long_steps[@]}"
+expect "weak scaling over 1 and 2 ranks" scale config.ini --ranks 2,1 --repeat 2 --launcher "$here" "${long_steps[@]}"
 expect "the terms add up" adds_up
 expect "a row for 2 ranks, whose batch has grown" grep -qE '^ +2 +24 +[0-9]+ ' stdout
 expect "a run's line" grep -qE '^run 4 of 4: 2 ranks, [0-9]+ tokens/s$' stdout
@@ -36,12 +36,12 @@ expect "metrics of every run" test "$(cat out/config/scaling/ranks-*-run-*.jsonl
 expect "no folder of a run is left" test ! -e out/config/scaling/run
 expect "JSON" grep -q '"slowest_over_mean": 1' out/config/scaling/scaling.json
 expect "the picture is whole" test "$(tail -n 1 out/config/scaling/scaling.svg)" = "</svg>"
-expect "strong scaling" scale config.ini --ranks 1,2 --mode strong --repeat 1 --steps 7 --launcher "$launcher" train.global_batch=4
+expect "strong scaling" scale config.ini --ranks 1,2 --mode strong --repeat 1 --steps 7 --launcher "$here" train.global_batch=4
 expect "its batch stays" grep -qE '^ +2 +4 +[0-9]+ ' stdout
 
 # Mistakes.
 refused 2 "argument --rank: unknown option; did you mean --ranks; see fsdp_scaling --help" config.ini --rank 1,2
-for list in 1,,2 1,x 0,1 2,2 1, "1 2" -1; do
+for list in 1,,2 1,x 0,1 2,2 '1,' "1 2" -1; do
     refused 2 "argument --ranks $list: takes different whole numbers from 1 to 1000000 with commas between them, as 1,2,4,8" config.ini --ranks "$list"
 done
 refused 2 "argument --mode strange: accepted are weak, strong" config.ini --mode strange
@@ -64,7 +64,8 @@ if [[ $(nproc) -lt 2 ]]; then
     echo "one core: nothing slows one rank alone"
     finish
 fi
-cores=($(taskset -cp $$ | sed 's/.*: //' | tr , '\n' | awk -F- '{for (i = $1; i <= (NF > 1 ? $2 : $1); i++) print i}'))
+mapfile -t cores < <(sed -n 's/^Cpus_allowed_list:\t*//p' /proc/self/status | tr , '\n' |
+    awk -F- '{for (i = $1; i <= (NF > 1 ? $2 : $1); i++) print i}')
 cat > bound << END
 #!/usr/bin/env bash
 exec taskset -c \$([[ \$OMPI_COMM_WORLD_RANK == 1 ]] && echo ${cores[1]} || echo ${cores[0]}) "\$@"

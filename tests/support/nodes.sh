@@ -5,7 +5,7 @@
 #   in_a_world_of_its_own ARGUMENT ...   starts the calling script again where all of this leaves no trace; ends it with
 #                                        77, saying why, where this system does not permit that
 #   make_nodes COUNT                     node1, node2, ... at 10.213.7.1, .2, ...; ./hosts lists them, two slots each
-#   over_nodes RANKS COMMAND ...         mpirun over ./hosts
+#   over_nodes RANKS COMMAND ...         mpirun over ./hosts; nodes_launcher prints its words
 
 in_a_world_of_its_own() {
     local refused
@@ -46,10 +46,14 @@ END
     chmod +x agent
 }
 
+nodes_launcher() { # its words, without the number of ranks
+    echo "mpirun --hostfile hosts --bind-to none --mca plm_rsh_agent $PWD/agent --mca oob_tcp_if_include 10.213.7.0/24" \
+        "--mca btl_tcp_if_include 10.213.7.0/24 --mca btl tcp,self,vader --mca pml ob1"
+}
+
 over_nodes() { # RANKS COMMAND ...
     local ranks=$1
     shift
-    timeout 120 mpirun -np "$ranks" --hostfile hosts --bind-to none --mca plm_rsh_agent "$PWD/agent" \
-        --mca oob_tcp_if_include 10.213.7.0/24 --mca btl_tcp_if_include 10.213.7.0/24 --mca btl tcp,self,vader \
-        --mca pml ob1 "$@"
+    # shellcheck disable=SC2046 # several words
+    timeout 120 $(nodes_launcher) -np "$ranks" "$@"
 }
