@@ -41,7 +41,7 @@ END
 
 numbers() { # FOLDER: what steps and validations measured, without times
     grep -E '"event": *"(step|validation)"' "$1/metrics.jsonl" |
-        sed -E 's/"(seconds|tokens_per_second|tflops|exposed|memory)":[^,}]*,?//g'
+        sed -E 's/"(seconds|tokens_per_second|tflops|exposed|compute|imbalance|slowest|exposed_gather|exposed_reduce|idle|memory)":[^,}]*,?//g'
 }
 
 same_run() { # FOLDER FOLDER: the same numbers, the same model, the same last state
