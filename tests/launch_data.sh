@@ -81,7 +81,7 @@ refused() { # "RANKS ..." MESSAGE [section.key=value ...]
         timeout 20 bash -c "$(declare -f train); build='$build'; train $ranks \"\$@\"" train output.folder=refused "$@" \
             > stdout 2> stderr || result=$?
         [[ $result -eq 3 ]] || { cat stderr >&2; fail "$*, $ranks ranks: ended with $result, not 3"; }
-        if [[ $(cat stdout stderr | grep -c '^fsdp_train:') -ne 1 ]] || ! grep -qxF "$message" stderr; then
+        if [[ $(cat stdout stderr | grep -cP '^fsdp_train: (?!warning:)') -ne 1 ]] || ! grep -qxF "$message" stderr; then
             cat stdout stderr >&2
             fail "$*, $ranks ranks: expected once: $message"
         fi
@@ -128,7 +128,7 @@ ends_when() { # MESSAGE CHANGE RANKS: a run without end, whose text is changed o
     done
     eval "$2"
     wait "$job" || result=$?
-    [[ $result -eq 3 && $(grep -c '^fsdp_train:' stderr) -eq 1 ]] && grep -q "^fsdp_train:.*$1" stderr ||
+    [[ $result -eq 3 && $(grep -cP '^fsdp_train: (?!warning:)' stderr) -eq 1 ]] && grep -q "^fsdp_train:.*$1" stderr ||
         { cat stderr >&2; fail "$2, $ranks ranks: ended with $result, not 3 and once: $1"; }
     [[ $(tail -n 1 changing/metrics.jsonl) == *'"reason":"error"'* ]] || fail "$2, $ranks ranks: no end in the metrics"
 }
