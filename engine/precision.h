@@ -9,11 +9,11 @@
 #include <stdbool.h>
 
 typedef struct precision_settings {
-    dtype storage;  /* of activations and gathered parameters: fp32, bf16 or fp16 (A in engine/device/operation.h) */
-    dtype gradient; /* of whole parameters' gradients: fp32 or storage (G there) */
-    dtype wire;     /* of gradients between ranks: fp32 or bf16 */
-    bool tf32;      /* matmuls may round fp32 operands to TF32 */
-    double loss_scale;           /* of the first step (engine/device/update.h); 0: gradients are not scaled */
+    dtype storage;     /* of activations and gathered parameters: fp32, bf16 or fp16 (A in engine/device/operation.h) */
+    dtype gradient;    /* of whole parameters' gradients: fp32 or storage (G there) */
+    dtype wire;        /* of gradients between ranks: fp32 or bf16 */
+    bool tf32;         /* matmuls may round fp32 operands to TF32 */
+    double loss_scale; /* of the first step (engine/device/update.h); 0: gradients are not scaled */
     int64_t loss_scale_interval; /* good steps after which it doubles; 0: it stays */
 } precision_settings;
 

@@ -10,8 +10,8 @@ typedef struct turn {
     int32_t first, last; /* positions in the list; compute operations in between belong to it */
 } turn;
 
-/* The turns of forward and backward in the order of the list, *count of them; freed by the caller. Casts belong to none:
- * they go with gathers and reductions. */
+/* The turns of forward and backward in the order of the list, *count of them; freed by the caller. Casts belong to
+ * none: they go with gathers and reductions. */
 turn *turns_of(const program *p, int32_t *count);
 
 #endif

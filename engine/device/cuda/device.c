@@ -105,8 +105,7 @@ static bool cuda_open(const device_settings *settings, device **opened, error *e
     c->base.functions = &device_cuda;
     if (settings->planning)
         snprintf(c->gpu.description, sizeof c->gpu.description, "CUDA");
-    else if (!gpu_choose(settings->number, &c->gpu, e) || !create_streams(c, e) ||
-             !cuda_matmul_open(&c->matmul, e)) {
+    else if (!gpu_choose(settings->number, &c->gpu, e) || !create_streams(c, e) || !cuda_matmul_open(&c->matmul, e)) {
         cuda_close(&c->base);
         return false;
     }
