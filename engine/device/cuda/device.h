@@ -1,4 +1,4 @@
-/* Private to the CUDA module: the device, for the parts of the module that queue work of their own (comm/nccl.c). */
+/* Private to the CUDA module: the device, for the parts of the module that queue work of their own (nccl.c). */
 #ifndef FSDP_ENGINE_DEVICE_CUDA_DEVICE_H
 #define FSDP_ENGINE_DEVICE_CUDA_DEVICE_H
 

@@ -1,8 +1,8 @@
 /* What the program finds in libfsdp_cuda.so: the one symbol that it exports. */
 #include "engine/device/module.h"
 
-#include "comm/nccl.h"
 #include "engine/device/cuda/device.h"
+#include "engine/device/cuda/nccl.h"
 
 #include <cuda_platform.h>
 

@@ -6,7 +6,7 @@
 
 # The module but for its kernels and libraries, as folder/libfsdp_cuda.so.
 function(fsdp_cuda_module target folder)
-  file(GLOB host CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/device/cuda/*.c ${CMAKE_SOURCE_DIR}/comm/nccl*.c)
+  file(GLOB host CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/device/cuda/*.c)
   add_library(${target} MODULE ${host} ${CMAKE_SOURCE_DIR}/engine/checked.c ${CMAKE_SOURCE_DIR}/engine/error.c
                                ${CMAKE_SOURCE_DIR}/engine/device/operation.c)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})

@@ -1,4 +1,4 @@
-#include "comm/nccl.h"
+#include "engine/device/cuda/nccl.h"
 
 #include "engine/checked.h"
 #include "engine/device/cuda/device.h"
