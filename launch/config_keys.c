@@ -105,10 +105,10 @@ const config_key config_keys[] = {
      .help = "reproducible: the same bits at 1, 2, 4, 8 ranks"},
     {FIELD(shard, transport), .type = CONFIG_WORD, .words = "auto|window|messages", .initial = "auto",
      .help = "auto: shared memory inside a node, messages between nodes"},
-    {FIELD(shard, ring), .type = CONFIG_WORD, .words = "nccl|hwloc|auto", .initial = "nccl", .built = "nccl|hwloc",
+    {FIELD(shard, ring), .type = CONFIG_WORD, .words = "nccl|hwloc|auto", .initial = "nccl",
      .help =
-         "who finds the rings through a node's GPUs: NCCL, or this program from the wiring (fsdp_topology); on CPUs "
-         "ranks read each other's memory, in no ring"},
+         "who finds the rings through a node's GPUs: NCCL, or this program from the wiring (fsdp_topology); auto: "
+         "whose carry more, measured for a second; on CPUs ranks read each other's memory, in no ring"},
     {FIELD(shard, timeout), .type = CONFIG_NUMBER, .initial = "600", ABOVE(0), .help = "seconds a collective may take"},
 
     {FIELD(precision, compute), .type = CONFIG_WORD, .words = "fp32|tf32|bf16|fp16|fp8", .initial = "fp32",
@@ -127,7 +127,7 @@ const config_key config_keys[] = {
      .help = "divide the allowed cores among the ranks of a node, near to their GPUs; left to mpirun's --bind-to, if "
              "given"},
     {FIELD(device, topology), .type = CONFIG_TEXT, .words = "a file of hwloc's XML or NCCL's topology XML",
-     .derived = "this machine", .help = "how a node is wired, for shard.ring = hwloc"},
+     .derived = "this machine", .help = "how a node is wired, for shard.ring = hwloc and auto"},
     {FIELD(device, graph), SWITCH, .initial = "yes", .help = "a GPU repeats a step as one CUDA graph"},
 
     {FIELD(output, folder), .type = CONFIG_TEXT, .words = "a folder", .derived = "out/<config file's name>",

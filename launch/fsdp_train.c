@@ -125,6 +125,11 @@ static void print_data(const session *s) {
                (long long)s->config->train.global_batch);
 }
 
+static void print_rings(const session *s) {
+    if (s->rings.text != NULL && s->world.rank == 0)
+        printf("rings        %s\n", s->rings.text);
+}
+
 /* ---- plan and memory ---- */
 
 /* More than there is anywhere, and exact as a double. */
@@ -327,17 +332,25 @@ static bool prepare(session *s, error *e) {
         check_model_folder(s, e);
     if (!world_agree(&s->world, e))
         return false;
-    if (s->world.rank == 0) {
+    if (s->world.rank == 0)
         plan_print(s->plan, s->config, stdout);
-        if (s->rings.text != NULL)
-            printf("rings        %s\n", s->rings.text);
+    print_rings(s);
+    if (s->world.rank == 0)
         print_data(s);
-    }
     print_ranks(s);
     fflush(stdout);
     if (check_memory(s, e))
         s->device->functions->allocate(s->device, (size_t)s->plan->arena_bytes, &s->arena, e);
     return world_agree(&s->world, e);
+}
+
+static bool choose_rings(session *s, error *e) {
+    if (!s->rings.doubted)
+        return true;
+    const bool good = rings_choose(&s->rings, s->plan, &s->world, s->device, &s->arena, s->config->shard.timeout, e);
+    if (good)
+        print_rings(s);
+    return good;
 }
 
 static bool start_runs(session *s, error *e) {
@@ -346,7 +359,7 @@ static bool start_runs(session *s, error *e) {
     s->trainer.device = s->device;
     s->trainer.plan = s->plan;
     s->trainer.data = s->data;
-    const bool good = create_run(s, s->plan->train, &s->trainer.train, e) &&
+    const bool good = choose_rings(s, e) && create_run(s, s->plan->train, &s->trainer.train, e) &&
                       create_run(s, s->plan->validation, &s->trainer.validation, e);
     rings_release(&s->rings);
     return good && fill_weights(s, e);

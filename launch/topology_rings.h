@@ -4,18 +4,25 @@
 
 #include "comm/collectives.h"
 #include "launch/config.h"
+#include "launch/plan.h"
 
 #include <stdio.h>
 
 typedef struct rings {
     ring_graph graph; /* path: of a private file; NULL: NCCL finds its own */
+    bool doubted;     /* ring = auto: whether they are better than NCCL's own is to be measured */
     int gpu;          /* of this rank: the first ring's GPU of its number on the node; without rings its number */
     char *text;       /* for the plan; NULL: nothing to say */
 } rings;
 
 /* Finds them where [shard] ring asks for them, ranks work on GPUs, and there are several on the node. Collective, after
- * config_check. EXIT_USAGE, EXIT_LAUNCH: the topology cannot be read, or has not as many GPUs as the node has ranks. */
+ * config_check. EXIT_USAGE, EXIT_LAUNCH: the topology cannot be read or, with ring = hwloc, has not as many GPUs as the
+ * node has ranks, or has no rings; ring = auto leaves those to NCCL, and the text says why. */
 bool rings_find(const config *c, world *w, rings *found, error *e);
+
+/* Where they are doubted: measures them against NCCL's own with what a step exchanges for a typical unit, on the
+ * device, which overwrites the arena, and keeps the better; the text says both figures. Collective. */
+bool rings_choose(rings *r, const plan *p, world *w, device *d, const device_memory *arena, double timeout, error *e);
 
 /* Removes the file, which is needed until the communicators are open. */
 void rings_release(rings *r);

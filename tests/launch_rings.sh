@@ -31,6 +31,27 @@ expect 'and the plan says so' grep -q "^rings        NCCL's own: groups of 2 ran
 expect 'one rank needs none' rings 1 ringed unequal4.nccl.xml
 expect 'nor do ranks on the CPU' train 2 config.ini shard.ring=hwloc device.topology=nothing.xml output.folder=cpu
 
+# ring = auto: whichever are made slow lose, and either way the model is the same.
+choice() { # SLOW WORDS
+    rm -rf ringed
+    SIMCUDA_NCCL_SLOW=$1 expect "auto, $1 are slow" train 4 config.ini device.kind=cuda shard.reduce=reproducible \
+        shard.ring=auto device.topology=unequal4.nccl.xml output.folder=ringed
+    expect "auto, $1 are slow: both figures, and what is kept" grep -qE \
+        "^rings        measured: [0-9.e-]+ GB/s, NCCL's own [0-9.e-]+ GB/s on the bus \([0-9.]+ MB gathered and reduced, best of [0-9]+ turns each\); $2 are kept$" stdout
+    expect "auto, $1 are slow: the same model" cmp plain/model/model.safetensors ringed/model/model.safetensors
+    expect 'no file is left' test -z "$(find temporary -name 'fsdp_train.rings.*')"
+}
+choice searched these
+choice given "NCCL's own"
+expect 'auto with more GPUs than ranks' train 2 config.ini device.kind=cuda shard.ring=auto \
+    device.topology=unequal4.nccl.xml output.folder=ringed
+expect "is NCCL's own, and says why" grep -qxF \
+    "rings        NCCL's own: 2 ranks on host $(hostname), and unequal4.nccl.xml has 4 GPUs" stdout
+expect 'auto on the CPU' train 2 config.ini shard.ring=auto output.folder=cpu
+expect 'has no rings, and says so' grep -qx "rings        none between CPUs: ranks read each other's memory or send messages" stdout
+expect 'auto without the topology that it names' test "$(train 4 config.ini device.kind=cuda shard.ring=auto device.topology=absent.xml; echo $?)" -ne 0
+expect 'says so' grep -qx 'fsdp_train: absent.xml: cannot open: No such file or directory' stderr
+
 refused() { # MESSAGE RANKS TOPOLOGY
     expect "$3 at $2 ranks is refused" test "$(rings "$2" ringed "$3"; echo $?)" -ne 0
     expect "$3 at $2 ranks: $1" grep -qxF "fsdp_train: $1" stderr

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 
 enum call_kind { CALL_ALL_GATHER, CALL_REDUCE_SCATTER, CALL_ALL_REDUCE, CALL_SEND, CALL_RECEIVE };
 
@@ -26,6 +27,8 @@ struct ncclComm {
     cudaStream_t stream;
     bool used, under_way; /* on that stream; a batch has begun and not finished */
     bool displaced;       /* its calls go to another stream than they name (omission.h) */
+    bool slow;            /* SIMCUDA_NCCL_SLOW: its batches begin late */
+    double begins;        /* the batch under way */
     bool aborted;
     ncclResult_t error;
     int users; /* batches queued, and the communicator's owner */
@@ -219,6 +222,14 @@ static void advance_message(struct ncclComm *c, progress *p) {
 
 /* ---- batches ---- */
 
+static const double SLOW_SECONDS = 5e-3;
+
+static double now_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 static void release(struct ncclComm *c) {
     if (--c->users > 0)
         return;
@@ -233,7 +244,11 @@ static bool advance_batch(void *state) {
         return true;
     if (simcuda_random() % 4 == 0)
         return false;
+    if (!c->under_way)
+        c->begins = c->slow ? now_seconds() + SLOW_SECONDS : 0;
     bool finished = c->under_way = true;
+    if (c->slow && now_seconds() < c->begins)
+        return false;
     for (size_t i = 0; i < b->count; i++) {
         progress *p = &b->calls[i];
         if (!p->finished && p->what.kind >= CALL_SEND)
@@ -403,6 +418,12 @@ static void check_graph_file(const region *r) {
         graph_check(path, devices, r->ranks);
 }
 
+/* Of communicators with a graph file (given) or without (searched), a test may want one sort to be slow. */
+static bool begins_late(void) {
+    const char *slow = getenv("SIMCUDA_NCCL_SLOW");
+    return slow != NULL && strcmp(slow, getenv("NCCL_GRAPH_FILE") != NULL ? "given" : "searched") == 0;
+}
+
 ncclResult_t ncclCommInitRank(ncclComm_t *communicator, int ranks, ncclUniqueId id, int rank) {
     if (ranks < 1 || ranks > REGION_RANKS || rank < 0 || rank >= ranks || id.internal[0] != '/')
         return ncclInvalidArgument;
@@ -410,8 +431,12 @@ ncclResult_t ncclCommInitRank(ncclComm_t *communicator, int ranks, ncclUniqueId 
     if (cudaGetDevice(&device) != cudaSuccess)
         return ncclUnhandledCudaError;
     struct ncclComm *c = calloc(1, sizeof *c);
-    *c = (struct ncclComm){
-        .rank = rank, .device = device, .ticket = 1, .users = 1, .displaced = simcuda_omits(OMIT_COMMUNICATOR, true)};
+    *c = (struct ncclComm){.rank = rank,
+                           .device = device,
+                           .ticket = 1,
+                           .users = 1,
+                           .displaced = simcuda_omits(OMIT_COMMUNICATOR, true),
+                           .slow = begins_late()};
     if (!region_join(&c->shared, id.internal, ranks, rank, device)) {
         free(c);
         return ncclSystemError;
