@@ -33,7 +33,7 @@
 #define FSDP_COMM_COLLECTIVES_H
 
 #include "comm/world.h"
-#include "engine/device/device.h"
+#include "engine/device/communication.h"
 
 enum { COLLECTIVE_STREAMS = 8 };
 
@@ -55,10 +55,10 @@ typedef struct collective {
 
 typedef enum transport { TRANSPORT_AUTO, TRANSPORT_WINDOW, TRANSPORT_MESSAGES } transport;
 
-/* Rings for a device that queues (engine/device/communication.h): used by the groups that hold all ranks of each of
- * `nodes` nodes, this one among them. path NULL: none. */
+/* Rings for a device that queues: used by the groups that hold all ranks of each of `nodes` nodes, this one among them.
+ * All zero: none. */
 typedef struct ring_graph {
-    const char *path;
+    ring_files files;
     int nodes;
 } ring_graph;
 

@@ -12,7 +12,6 @@
 #include "comm/parts.h"
 #include "comm/patience.h"
 #include "engine/checked.h"
-#include "engine/device/communication.h"
 #include "engine/device/cpu/shared_memory.h"
 
 #include <math.h>
@@ -314,13 +313,13 @@ static int32_t link_for(queued_collectives *c, const collective *o) {
     return c->link_count++;
 }
 
-/* The rings' file, if they are those of the group that begins at group_first. */
-static const char *graph_for(const queued_collectives *c, const group_link *l, int group_first) {
+/* The rings' files, if they are those of the group that begins at group_first. */
+static ring_files rings_for(const queued_collectives *c, const group_link *l, int group_first) {
     const world *w = c->world;
     int here = 0;
     for (int k = 0; k < l->size; k++)
         here += w->node_of[group_first + k * l->stride] == w->node;
-    return here == w->local_size && l->size == here * c->graph.nodes ? c->graph.path : NULL;
+    return here == w->local_size && l->size == here * c->graph.nodes ? c->graph.files : (ring_files){0};
 }
 
 /* The first member of each group makes its id. */
@@ -335,7 +334,7 @@ static bool open_link(queued_collectives *c, group_link *l, int group_first, err
     if (good) {
         world_all_gather(w, id, sizeof id, ids);
         good = c->by->open(c->device, l->stream, ids + (size_t)group_first * sizeof id, l->size, member,
-                           graph_for(c, l, group_first), &l->communicator, e);
+                           rings_for(c, l, group_first), &l->communicator, e);
         good = world_agree(w, e) && good;
     }
     free(ids);

@@ -125,11 +125,6 @@ static void print_data(const session *s) {
                (long long)s->config->train.global_batch);
 }
 
-static void print_rings(const session *s) {
-    if (s->rings.text != NULL && s->world.rank == 0)
-        printf("rings        %s\n", s->rings.text);
-}
-
 /* ---- plan and memory ---- */
 
 /* More than there is anywhere, and exact as a double. */
@@ -332,11 +327,12 @@ static bool prepare(session *s, error *e) {
         check_model_folder(s, e);
     if (!world_agree(&s->world, e))
         return false;
-    if (s->world.rank == 0)
+    if (s->world.rank == 0) {
         plan_print(s->plan, s->config, stdout);
-    print_rings(s);
-    if (s->world.rank == 0)
+        if (s->rings.text != NULL)
+            printf("rings        %s\n", s->rings.text);
         print_data(s);
+    }
     print_ranks(s);
     fflush(stdout);
     if (check_memory(s, e))
@@ -344,23 +340,19 @@ static bool prepare(session *s, error *e) {
     return world_agree(&s->world, e);
 }
 
-static bool choose_rings(session *s, error *e) {
-    if (!s->rings.doubted)
-        return true;
-    const bool good = rings_choose(&s->rings, s->plan, &s->world, s->device, &s->arena, s->config->shard.timeout, e);
-    if (good)
-        print_rings(s);
-    return good;
-}
-
 static bool start_runs(session *s, error *e) {
+    char *warning = NULL;
     s->trainer.config = s->config;
     s->trainer.world = &s->world;
     s->trainer.device = s->device;
     s->trainer.plan = s->plan;
     s->trainer.data = s->data;
-    const bool good = choose_rings(s, e) && create_run(s, s->plan->train, &s->trainer.train, e) &&
+    const bool good = rings_choose(&s->rings, s->plan, &s->world, s->device, &s->arena, s->config->shard.timeout, e) &&
+                      create_run(s, s->plan->train, &s->trainer.train, e) &&
                       create_run(s, s->plan->validation, &s->trainer.validation, e);
+    if (good)
+        rings_compare(&s->rings, &s->world, &warning);
+    warn(s, warning);
     rings_release(&s->rings);
     return good && fill_weights(s, e);
 }

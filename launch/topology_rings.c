@@ -1,5 +1,6 @@
 #include "launch/topology_rings.h"
 
+#include "comm/ring_dump.h"
 #include "comm/ring_nccl.h"
 #include "comm/ring_trial.h"
 #include "engine/checked.h"
@@ -9,7 +10,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#define DUMP_VARIABLE "NCCL_GRAPH_DUMP_FILE"
 
 static bool on_gpus(const config *c) {
     return c->device.kind == CONFIG_DEVICE_CUDA || (c->device.kind == CONFIG_DEVICE_AUTO && device_module_driver());
@@ -54,28 +58,63 @@ static bool check_gpus(const config *c, const world *w, const topology *t, error
     return false;
 }
 
-/* Every rank its own file: a node's ranks need not share a folder for temporary files. */
-static bool write_graph(const topology *t, const ring_set *set, rings *found, error *e) {
+/* ---- files ---- */
+
+/* Every rank its own: a node's ranks need not share a folder for temporary files. NULL: it cannot be made. */
+static FILE *create_file(char **path, error *e) {
     const char *folder = getenv("TMPDIR");
-    char *path = memory_format("%s/fsdp_train.rings.XXXXXX", folder != NULL && folder[0] != '\0' ? folder : "/tmp");
-    const int file = mkstemp(path);
-    FILE *out = file >= 0 ? fdopen(file, "w") : NULL;
-    bool good = out != NULL;
-    if (good) {
-        ring_write_nccl(t, set, out);
-        good = ferror(out) == 0;
-        good = fclose(out) == 0 && good;
-    }
-    if (good) {
-        found->graph.path = path;
-        return true;
-    }
-    error_set_own(e, EXIT_LAUNCH, "%s: cannot write: %s", path, strerror(errno));
+    *path = memory_format("%s/fsdp_train.rings.XXXXXX", folder != NULL && folder[0] != '\0' ? folder : "/tmp");
+    const int file = mkstemp(*path);
     if (file >= 0)
-        unlink(path);
-    free(path);
-    return false;
+        return fdopen(file, "w");
+    error_set_own(e, EXIT_LAUNCH, "%s: cannot write: %s", *path, strerror(errno));
+    free(*path);
+    *path = NULL;
+    return NULL;
 }
+
+static void remove_file(char **path) {
+    if (*path != NULL)
+        unlink(*path);
+    free(*path);
+    *path = NULL;
+}
+
+static void remove_files(rings *r) {
+    remove_file(&r->given);
+    remove_file(&r->used);
+    r->graph.files = (ring_files){0};
+}
+
+static bool write_given(const topology *t, const ring_set *set, rings *found, error *e) {
+    FILE *out = create_file(&found->given, e);
+    if (out == NULL)
+        return false;
+    ring_write_nccl(t, set, out);
+    const bool failed = ferror(out) != 0;
+    return (fclose(out) == 0 && !failed) ||
+           error_set_own(e, EXIT_LAUNCH, "%s: cannot write: %s", found->given, strerror(errno));
+}
+
+/* A user may have told NCCL to write somewhere already: that file stays. */
+static bool make_files(const topology *t, const ring_set *set, rings *found, error *e) {
+    const char *users = getenv(DUMP_VARIABLE);
+    FILE *used = NULL;
+    bool good = write_given(t, set, found, e);
+    if (good && users == NULL) {
+        used = create_file(&found->used, e);
+        good = used != NULL;
+    }
+    if (used != NULL)
+        fclose(used);
+    if (!good)
+        remove_files(found);
+    else
+        found->graph.files = (ring_files){.given = found->given, .used = users != NULL ? users : found->used};
+    return good;
+}
+
+/* ---- finding them ---- */
 
 static void describe(const topology *t, const ring_set *set, const world *w, rings *found) {
     char total[TOPOLOGY_NUMBER], bound[TOPOLOGY_NUMBER], speed[TOPOLOGY_NUMBER], *gpus = memory_copy_string("");
@@ -94,7 +133,7 @@ static bool find(const config *c, const world *w, const topology *t, rings *foun
     ring_set set;
     if (!check_gpus(c, w, t, e) || !ring_find(t, found->graph.nodes, &set, e))
         return false;
-    const bool good = write_graph(t, &set, found, e);
+    const bool good = make_files(t, &set, found, e);
     if (good) {
         describe(t, &set, w, found);
         found->gpu = t->nodes[set.channels[0].order[w->local_rank]].number;
@@ -103,20 +142,20 @@ static bool find(const config *c, const world *w, const topology *t, rings *foun
     return good;
 }
 
-static void drop_file(rings *r) {
-    if (r->graph.path != NULL)
-        unlink(r->graph.path);
-    free((char *)(uintptr_t)r->graph.path);
-    r->graph.path = NULL;
-}
-
 static void say(rings *r, char *text) {
     free(r->text);
     r->text = text;
 }
 
+/* Behind the plan, and freed. */
+static void print(const world *w, char *text) {
+    if (w->rank == 0)
+        printf("rings        %s\n", text);
+    free(text);
+}
+
 static void leave_to_nccl(rings *r, const char *why) {
-    drop_file(r);
+    remove_files(r);
     r->doubted = false;
     say(r, memory_format("NCCL's own: %s", why));
 }
@@ -174,24 +213,78 @@ bool rings_choose(rings *r, const plan *p, world *w, device *d, const device_mem
         return true;
     if (d->communication == NULL) {
         leave_to_nccl(r, "ranks share a GPU");
+        print(w, memory_copy_string(r->text));
         return true;
     }
     const collectives_settings settings = {.device = d, .arena = arena, .timeout = timeout, .graph = r->graph};
     if (!ring_trial_measure(w, &settings, r->graph.nodes * w->local_size, typical_bytes(p), &t, e))
         return false;
     const bool keeps = t.given < t.own;
-    say(r, memory_format("measured: %.4g GB/s, NCCL's own %.4g GB/s on the bus (%.4g MB gathered and reduced, best of "
-                         "%d turns each); %s are kept",
-                         ring_trial_bandwidth(&t, t.given), ring_trial_bandwidth(&t, t.own), (double)t.bytes / 1e6,
-                         t.repeats, keeps ? "these" : "NCCL's own"));
+    print(w,
+          memory_format("measured: %.4g GB/s, NCCL's own %.4g GB/s on the bus (%.4g MB gathered and reduced, best of "
+                        "%d turns each); %s are kept",
+                        ring_trial_bandwidth(&t, t.given), ring_trial_bandwidth(&t, t.own), (double)t.bytes / 1e6,
+                        t.repeats, keeps ? "these" : "NCCL's own"));
     r->doubted = false;
     if (!keeps)
-        drop_file(r);
+        remove_files(r);
     return true;
 }
 
+/* ---- which NCCL uses ---- */
+
+/* What a rank has found out. Only the rank that NCCL has write knows something. */
+typedef struct finding {
+    bool knows, differs;
+    int count; /* of the rings given */
+    char text[400];
+} finding;
+
+static finding look_at_dump(const rings *r) {
+    finding mine;
+    error e = {0};
+    char *difference = NULL;
+    struct stat dump;
+    memset(&mine, 0, sizeof mine);
+    mine.knows = stat(r->graph.files.used, &dump) == 0 && dump.st_size > 0;
+    if (!mine.knows)
+        return mine;
+    if (!ring_dump_compare(r->graph.files.given, r->graph.files.used, &mine.count, &difference, &e))
+        difference = memory_copy_string(e.message);
+    mine.differs = difference != NULL;
+    snprintf(mine.text, sizeof mine.text, "%s", mine.differs ? difference : "");
+    free(difference);
+    return mine;
+}
+
+/* The first that differs, else the first that knows; NULL: nobody knows. */
+static const finding *pick(const finding *all, int ranks) {
+    const finding *picked = NULL;
+    for (int r = 0; r < ranks; r++)
+        if (all[r].knows && (picked == NULL || (all[r].differs && !picked->differs)))
+            picked = &all[r];
+    return picked;
+}
+
+void rings_compare(rings *r, world *w, char **warning) {
+    *warning = NULL;
+    if (world_maximum(w, r->graph.files.given != NULL) == 0)
+        return;
+    const finding mine = look_at_dump(r);
+    finding *all = memory_allocate((size_t)w->size, sizeof *all);
+    world_all_gather(w, &mine, sizeof mine, all);
+    const finding *found = pick(all, w->size);
+    if (found == NULL)
+        *warning = memory_format("NCCL has not written (" DUMP_VARIABLE ") whether it uses the rings given");
+    else if (found->differs)
+        *warning = memory_format("NCCL does not use the rings given: %s", found->text);
+    else
+        print(w, memory_format("NCCL uses the %d ring%s given", found->count, found->count == 1 ? "" : "s"));
+    free(all);
+}
+
 void rings_release(rings *r) {
-    drop_file(r);
+    remove_files(r);
     free(r->text);
     *r = (rings){0};
 }

@@ -9,10 +9,11 @@
 #include <stdio.h>
 
 typedef struct rings {
-    ring_graph graph; /* path: of a private file; NULL: NCCL finds its own */
-    bool doubted;     /* ring = auto: whether they are better than NCCL's own is to be measured */
-    int gpu;          /* of this rank: the first ring's GPU of its number on the node; without rings its number */
-    char *text;       /* for the plan; NULL: nothing to say */
+    ring_graph graph;   /* without files: NCCL finds its own */
+    char *given, *used; /* files that are removed again; NULL: none */
+    bool doubted;       /* ring = auto: whether they are better than NCCL's own is to be measured */
+    int gpu;            /* of this rank: the first ring's GPU of its number on the node; without rings its number */
+    char *text;         /* for the plan; NULL: nothing to say */
 } rings;
 
 /* Finds them where [shard] ring asks for them, ranks work on GPUs, and there are several on the node. Collective, after
@@ -21,10 +22,14 @@ typedef struct rings {
 bool rings_find(const config *c, world *w, rings *found, error *e);
 
 /* Where they are doubted: measures them against NCCL's own with what a step exchanges for a typical unit, on the
- * device, which overwrites the arena, and keeps the better; the text says both figures. Collective. */
+ * device, which overwrites the arena, keeps the better, and prints both figures. Collective. */
 bool rings_choose(rings *r, const plan *p, world *w, device *d, const device_memory *arena, double timeout, error *e);
 
-/* Removes the file, which is needed until the communicators are open. */
+/* When the communicators are open: whether NCCL says that it uses them. Prints that it does, or sets *warning, which
+ * the caller frees. Collective. */
+void rings_compare(rings *r, world *w, char **warning);
+
+/* Removes the files. */
 void rings_release(rings *r);
 
 #endif

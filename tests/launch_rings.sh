@@ -23,6 +23,8 @@ for source in nccl hwloc; do
     expect "four unequal GPUs, $source" rings 4 ringed unequal4.$source.xml
     expect "$source: the plan says rings and places" \
         grep -qE '^rings        1 of 6 GB/s \(of 6; no more than 6 is possible\), GPUs by local rank:( [0-3]){4}$' stdout
+    expect "$source: NCCL says that it uses the ring" grep -qx 'rings        NCCL uses the 1 ring given' stdout
+    expect "$source: no warning" test ! -s stderr
     expect "$source: the same model" cmp plain/model/model.safetensors ringed/model/model.safetensors
 done
 expect 'no file is left' test -z "$(find temporary -name 'fsdp_train.rings.*')"
@@ -51,6 +53,22 @@ expect 'auto on the CPU' train 2 config.ini shard.ring=auto output.folder=cpu
 expect 'has no rings, and says so' grep -qx "rings        none between CPUs: ranks read each other's memory or send messages" stdout
 expect 'auto without the topology that it names' test "$(train 4 config.ini device.kind=cuda shard.ring=auto device.topology=absent.xml; echo $?)" -ne 0
 expect 'says so' grep -qx 'fsdp_train: absent.xml: cannot open: No such file or directory' stderr
+
+# What NCCL says that it uses may be something else, or nothing, or go where the user wants it.
+warned() { # WARNING VARIABLE=VALUE
+    expect "a run with $2" with "$2" rings 4 ringed unequal4.nccl.xml
+    expect "a run with $2: $1" grep -qxE "fsdp_train: warning: $1" stderr
+    expect 'no file is left' test -z "$(find temporary -name 'fsdp_train.rings.*')"
+}
+with() { # VARIABLE=VALUE COMMAND ...
+    local -x "${1?}"
+    "${@:2}"
+}
+warned 'NCCL does not use the rings given: ring 1 runs over GPUs( [0-3]){4}; given was GPUs 0 1 2 3' SIMCUDA_NCCL_RINGS=other
+warned 'NCCL has not written \(NCCL_GRAPH_DUMP_FILE\) whether it uses the rings given' NCCL_GRAPH_DUMP_FILE_RANK=9
+expect "the user's dump" with NCCL_GRAPH_DUMP_FILE=dump.xml rings 4 ringed unequal4.nccl.xml
+expect 'is read, too' grep -qx 'rings        NCCL uses the 1 ring given' stdout
+expect 'and stays' test -s dump.xml
 
 refused() { # MESSAGE RANKS TOPOLOGY
     expect "$3 at $2 ranks is refused" test "$(rings "$2" ringed "$3"; echo $?)" -ne 0

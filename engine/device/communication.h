@@ -20,13 +20,18 @@ typedef struct exchange_part {
     int64_t send_count, receive_count;
 } exchange_part;
 
+/* Paths of files with the rings among the members of this node, as comm/ring_nccl.h writes them. NULL: none. */
+typedef struct ring_files {
+    const char *given; /* to use these; none: the library looks for its own */
+    const char *used;  /* where the library is to write which it uses; one of the members does */
+} ring_files;
+
 typedef struct communication {
     const char *name; /* "NCCL 2.28.3" */
 
-    /* One member makes the id, all open with it at the same time. Blocks until all have come. graph: a file with the
-     * rings to use among the members of this node (comm/ring_nccl.h); NULL: the library looks for its own. */
+    /* One member makes the id, all open with it at the same time. Blocks until all have come. */
     bool (*make_id)(void *id, error *e);
-    bool (*open)(device *d, int stream, const void *id, int members, int member, const char *graph,
+    bool (*open)(device *d, int stream, const void *id, int members, int member, ring_files rings,
                  communicator **opened, error *e);
     /* Nothing is under way any more. */
     void (*close)(communicator *c);

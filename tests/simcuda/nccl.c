@@ -409,13 +409,15 @@ static bool device_is_shared(const region *r) {
 }
 
 /* The members are on one node: they meet in its memory. */
-static void check_graph_file(const region *r) {
+static void read_and_write_graphs(const region *r, int rank) {
     int devices[REGION_RANKS];
-    const char *path = getenv("NCCL_GRAPH_FILE");
+    graph_rings rings;
+    const char *dump = getenv("NCCL_GRAPH_DUMP_FILE"), *who = getenv("NCCL_GRAPH_DUMP_FILE_RANK");
     for (int i = 0; i < r->ranks; i++)
         devices[i] = r->members[i].device;
-    if (path != NULL)
-        graph_check(path, devices, r->ranks);
+    graph_read(getenv("NCCL_GRAPH_FILE"), devices, r->ranks, &rings);
+    if (dump != NULL && rank == (who != NULL ? atoi(who) : 0))
+        graph_write(dump, &rings);
 }
 
 /* Of communicators with a graph file (given) or without (searched), a test may want one sort to be slow. */
@@ -445,7 +447,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *communicator, int ranks, ncclUniqueId 
         release(c);
         return ncclInvalidUsage;
     }
-    check_graph_file(&c->shared);
+    read_and_write_graphs(&c->shared, rank);
     *communicator = c;
     return ncclSuccess;
 }

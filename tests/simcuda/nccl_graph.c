@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_MOST = 1 << 20, WORD = 64, DEVICES_MOST = 256, PATTERN_RING = 4 };
+enum { FILE_MOST = 1 << 20, WORD = 64, PATTERN_RING = 4 };
 
 /* A file under way: `at` stands before the next tag. */
 typedef struct reader {
@@ -80,8 +80,9 @@ static void check_path_type(const reader *r, const char *name) {
 }
 
 /* Up to </channel>. */
-static void check_channel(reader *r, long channel, const int *devices, int count) {
-    bool seen[DEVICES_MOST] = {false};
+static void read_channel(reader *r, const int *devices, int count, graph_rings *rings) {
+    const int channel = rings->count;
+    bool seen[GRAPH_DEVICES_MOST] = {false};
     int gpus = 0;
     while (next_tag(r) && strcmp(r->name, "/channel") != 0) {
         if (strcmp(r->name, "gpu") != 0)
@@ -91,18 +92,19 @@ static void check_channel(reader *r, long channel, const int *devices, int count
         while (i < count && devices[i] != device)
             i++;
         if (i == count || seen[i])
-            simcuda_refuse("NCCL: channel %ld of the graph file %s has GPU %ld, which %s", channel, r->path, device,
+            simcuda_refuse("NCCL: channel %d of the graph file %s has GPU %ld, which %s", channel, r->path, device,
                            i == count ? "is not of the communicator" : "it had before");
         seen[i] = true;
-        gpus++;
+        rings->order[channel][gpus++] = (int)device;
     }
     if (gpus != count)
-        simcuda_refuse("NCCL: channel %ld of the graph file %s has %d GPUs, and the communicator %d", channel, r->path,
+        simcuda_refuse("NCCL: channel %d of the graph file %s has %d GPUs, and the communicator %d", channel, r->path,
                        gpus, count);
+    rings->count++;
 }
 
 /* The ring's; up to </graph>. */
-static void check_ring(reader *r, const int *devices, int count) {
+static void read_rings(reader *r, const int *devices, int count, graph_rings *rings) {
     const long channels = number(r, "nchannels", 10);
     if (number(r, "pattern", 10) != PATTERN_RING)
         simcuda_refuse("NCCL: graph 0 of %s has another pattern than a ring's, %d", r->path, PATTERN_RING);
@@ -112,14 +114,13 @@ static void check_ring(reader *r, const int *devices, int count) {
     check_path_type(r, "typeinter");
     number(r, "crossnic", 10);
     number(r, "samechannels", 10);
-    long found = 0;
-    while (next_tag(r) && strcmp(r->name, "channel") == 0)
-        check_channel(r, found++, devices, count);
-    if (strcmp(r->name, "/graph") != 0 || found != channels || channels < 1)
-        simcuda_refuse("NCCL: graph 0 of %s has %ld channels and says that it has %ld", r->path, found, channels);
+    while (next_tag(r) && strcmp(r->name, "channel") == 0 && rings->count < GRAPH_RINGS_MOST)
+        read_channel(r, devices, count, rings);
+    if (strcmp(r->name, "/graph") != 0 || rings->count != channels || channels < 1)
+        simcuda_refuse("NCCL: graph 0 of %s has %d channels and says that it has %ld", r->path, rings->count, channels);
 }
 
-void graph_check(const char *path, const int *devices, int count) {
+static void read_graphs(const char *path, const int *devices, int count, graph_rings *rings) {
     char *text = read_file(path);
     reader r = {.path = path, .at = text};
     if (!next_tag(&r) || strcmp(r.name, "graphs") != 0 || number(&r, "version", 10) != 1)
@@ -127,10 +128,48 @@ void graph_check(const char *path, const int *devices, int count) {
     bool closed = false;
     while (!closed && next_tag(&r)) {
         if (strcmp(r.name, "graph") == 0 && number(&r, "id", 10) == 0)
-            check_ring(&r, devices, count);
+            read_rings(&r, devices, count, rings);
         closed = strcmp(r.name, "/graphs") == 0;
     }
     if (!closed)
         simcuda_refuse("NCCL: the graph file %s ends before </graphs>", path);
     free(text);
+}
+
+void graph_read(const char *path, const int *devices, int count, graph_rings *rings) {
+    *rings = (graph_rings){.devices = count};
+    if (path != NULL)
+        read_graphs(path, devices, count, rings);
+    if (rings->count > 0)
+        return;
+    memcpy(rings->order[0], devices, (size_t)count * sizeof *devices);
+    rings->count = 1;
+}
+
+static void write_channel(const int *order, int count, bool other, FILE *out) {
+    const int begin = (int)(simcuda_random() % (uint64_t)count);
+    fputs("    <channel>\n", out);
+    for (int i = 0; i < count; i++) {
+        const int at = (begin + i) % count;
+        fprintf(out, "      <gpu dev=\"%x\"/>\n", (unsigned)order[other && at < 2 ? 1 - at : at]);
+    }
+    fputs("    </channel>\n", out);
+}
+
+void graph_write(const char *path, const graph_rings *rings) {
+    const char *asked = getenv("SIMCUDA_NCCL_RINGS");
+    const bool other = asked != NULL && strcmp(asked, "other") == 0;
+    const int sets = 1 + (int)(simcuda_random() % 2);
+    FILE *out = fopen(path, "w");
+    if (out == NULL)
+        simcuda_refuse("NCCL: the graph dump file %s cannot be opened: %s", path, strerror(errno));
+    fprintf(out,
+            "<graphs version=\"1\">\n"
+            "  <graph id=\"0\" pattern=\"%d\" crossnic=\"0\" nchannels=\"%d\" speedintra=\"1\" speedinter=\"1\" "
+            "latencyinter=\"0\" typeintra=\"SYS\" typeinter=\"SYS\" samechannels=\"0\">\n",
+            PATTERN_RING, sets * rings->count);
+    for (int i = 0; i < sets * rings->count; i++)
+        write_channel(rings->order[i % rings->count], rings->devices, other && i == rings->count - 1, out);
+    fputs("  </graph>\n  <graph id=\"1\" pattern=\"3\" nchannels=\"0\">\n  </graph>\n</graphs>\n", out);
+    fclose(out);
 }

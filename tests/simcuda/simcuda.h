@@ -32,7 +32,8 @@
  * byte and much time), SIMCUDA_OMIT (cudaStreamWaitEvent:N
  * and likewise for what waits on the host: the N-th such call does nothing; 0: none of them does; ncclCommInitRank:N: a
  * communicator works on another stream; for tests of whether that is noticed, so it is said on standard error),
- * SIMCUDA_NCCL_SLOW (given or searched: collectives of communicators with a graph file, or without, take 5 ms longer).
+ * SIMCUDA_NCCL_SLOW (given or searched: collectives of communicators with a graph file, or without, take 5 ms longer),
+ * SIMCUDA_NCCL_RINGS (other: NCCL writes that it uses another ring than it was given).
  *
  * What it does not do: device memory seen by other processes, kernels that talk between blocks, device code that calls
  * the host, textures, cooperative groups. Uninitialised local variables are the compiler's warning to give. A shared

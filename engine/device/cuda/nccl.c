@@ -42,28 +42,40 @@ static bool nccl_make_id(void *id, error *e) {
     return true;
 }
 
-/* NCCL reads the file's name from the environment whenever it makes a communicator. */
-static ncclResult_t init_with_graph(ncclComm_t *nccl, int members, ncclUniqueId id, int member, const char *graph) {
-    static const char variable[] = "NCCL_GRAPH_FILE";
-    const char *before = getenv(variable);
-    char *users = before != NULL ? memory_copy_string(before) : NULL;
-    if (graph != NULL)
-        setenv(variable, graph, 1);
+/* Returns what it was before; NULL, also as value: not set. */
+static char *set_variable(const char *name, const char *value) {
+    const char *set = getenv(name);
+    char *before = set != NULL ? memory_copy_string(set) : NULL;
+    if (value != NULL)
+        setenv(name, value, 1);
+    else
+        unsetenv(name);
+    return before;
+}
+
+/* NCCL reads the files' names from the environment whenever it makes a communicator. */
+static ncclResult_t init_with_rings(ncclComm_t *nccl, int members, ncclUniqueId id, int member, ring_files rings) {
+    static const char *const names[] = {"NCCL_GRAPH_FILE", "NCCL_GRAPH_DUMP_FILE"};
+    const char *const paths[] = {rings.given, rings.used};
+    char *users[] = {NULL, NULL};
+    for (int i = 0; i < 2; i++)
+        if (paths[i] != NULL)
+            users[i] = set_variable(names[i], paths[i]);
     const ncclResult_t found = ncclCommInitRank(nccl, members, id, member);
-    if (graph != NULL && users != NULL)
-        setenv(variable, users, 1);
-    else if (graph != NULL)
-        unsetenv(variable);
-    free(users);
+    for (int i = 0; i < 2; i++) {
+        if (paths[i] != NULL)
+            free(set_variable(names[i], users[i]));
+        free(users[i]);
+    }
     return found;
 }
 
-static bool nccl_open(device *d, int stream, const void *id, int members, int member, const char *graph,
+static bool nccl_open(device *d, int stream, const void *id, int members, int member, ring_files rings,
                       communicator **opened, error *e) {
     ncclUniqueId shared;
     ncclComm_t nccl = NULL;
     memcpy(&shared, id, sizeof shared);
-    if (!good(init_with_graph(&nccl, members, shared, member, graph), NULL, "ncclCommInitRank", e))
+    if (!good(init_with_rings(&nccl, members, shared, member, rings), NULL, "ncclCommInitRank", e))
         return false;
     *opened = memory_allocate(1, sizeof **opened);
     **opened = (communicator){.nccl = nccl, .stream = cuda_stream(d, stream), .members = members};
