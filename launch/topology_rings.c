@@ -156,7 +156,6 @@ static void print(const world *w, char *text) {
 
 static void leave_to_nccl(rings *r, const char *why) {
     remove_files(r);
-    r->doubted = false;
     say(r, memory_format("NCCL's own: %s", why));
 }
 
@@ -209,13 +208,13 @@ static int64_t typical_bytes(const plan *p) {
 
 bool rings_choose(rings *r, const plan *p, world *w, device *d, const device_memory *arena, double timeout, error *e) {
     ring_trial t;
+    if (r->given != NULL && d->communication == NULL) {
+        print(w, memory_copy_string("not used: these ranks exchange through the host's memory, without NCCL"));
+        remove_files(r);
+        r->doubted = false;
+    }
     if (!r->doubted)
         return true;
-    if (d->communication == NULL) {
-        leave_to_nccl(r, "ranks share a GPU");
-        print(w, memory_copy_string(r->text));
-        return true;
-    }
     const collectives_settings settings = {.device = d, .arena = arena, .timeout = timeout, .graph = r->graph};
     if (!ring_trial_measure(w, &settings, r->graph.nodes * w->local_size, typical_bytes(p), &t, e))
         return false;

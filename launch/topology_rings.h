@@ -21,8 +21,9 @@ typedef struct rings {
  * node has ranks, or has no rings; ring = auto leaves those to NCCL, and the text says why. */
 bool rings_find(const config *c, world *w, rings *found, error *e);
 
-/* Where they are doubted: measures them against NCCL's own with what a step exchanges for a typical unit, on the
- * device, which overwrites the arena, keeps the better, and prints both figures. Collective. */
+/* Lets go of them where the device does not communicate by itself. Where they are doubted: measures them against NCCL's
+ * own with what a step exchanges for a typical unit, on the device, which overwrites the arena, keeps the better, and
+ * prints both figures. Collective. */
 bool rings_choose(rings *r, const plan *p, world *w, device *d, const device_memory *arena, double timeout, error *e);
 
 /* When the communicators are open: whether NCCL says that it uses them. Prints that it does, or sets *warning, which

@@ -70,6 +70,9 @@ expect "the user's dump" with NCCL_GRAPH_DUMP_FILE=dump.xml rings 4 ringed unequ
 expect 'is read, too' grep -qx 'rings        NCCL uses the 1 ring given' stdout
 expect 'and stays' test -s dump.xml
 
+SIMCUDA_DEVICES=1 expect 'ranks that share a GPU' rings 4 ringed unequal4.nccl.xml device.share=yes
+expect 'use no rings' grep -qx "rings        not used: these ranks exchange through the host's memory, without NCCL" stdout
+
 refused() { # MESSAGE RANKS TOPOLOGY
     expect "$3 at $2 ranks is refused" test "$(rings "$2" ringed "$3"; echo $?)" -ne 0
     expect "$3 at $2 ranks: $1" grep -qxF "fsdp_train: $1" stderr
