@@ -126,6 +126,7 @@ static bool measure_size(world *w, device *d, const size *s, transport how, erro
     if (!device_cpu.allocate(d, 3 * moved, &m, e)) /* input, output, workspace of messages */
         return false;
     memset(m.base, 0, m.bytes);
+    device_cpu.enlarge_pages(d, &m);
     b.from = memory_allocate(moved, 1);
     b.to = memory_allocate(moved, 1);
     memset(b.from, 1, moved);

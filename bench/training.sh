@@ -7,9 +7,9 @@
 # The run: 6 layers, width 384, 6 heads, vocabulary 50257, 4 sequences of 256 tokens per rank, fp32, AdamW and clip, one
 # thread per rank. Speed is model FLOP/s over the best sgemm of oneDNN on as many cores at once, measured before and
 # after training, with model FLOPs per token = 6 x matmul parameters (head included) + 6 x layers x heads x head width x
-# sequence. Memory is the peak of each rank as the kernel counts it, beside the planned bytes that the run prints. The
-# first step is timed from the start of the launcher to the line that reports the step. Ends with 1 when a bar is
-# missed; a machine that does other work as well misses them easily.
+# sequence. Memory is the peak of each rank as the kernel counts it, beside the planned bytes that the run prints and
+# what a rank takes with a model of next to nothing. The first step is timed from the start of the launcher to the line
+# that reports the step. Ends with 1 when a bar is missed; a machine that does other work as well misses them easily.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -52,19 +52,25 @@ best_sgemm() { # GFLOP/s, all these cores together
     "$build/bench_sgemm" --cores "$cores" | awk '$1 == "best" {print $2}'
 }
 
-# Trains; sets first_step (seconds from here to the line that reports step 1).
-run_training() {
-    local launcher=() line begin=$EPOCHREALTIME
-    first_step=
+fsdp_train() { # PEAKS [KEY=VALUE ...]: a line for each rank in the file PEAKS
+    local launcher=() peaks=$1
+    shift
     if [[ $ranks -gt 1 ]]; then
         launcher=(mpirun -np "$ranks")
         [[ $ranks -le $(nproc) ]] || launcher+=(--oversubscribe)
     fi
+    "${launcher[@]}" "$build/bench_peak" "$peaks" "$build/fsdp_train" "$folder/config.ini" "$@" < /dev/null
+}
+
+# Trains; sets first_step (seconds from here to the line that reports step 1).
+run_training() {
+    local line begin=$EPOCHREALTIME
+    first_step=
     while IFS= read -r line; do
         if [[ -z $first_step && $line == "step 1/"* ]]; then
             first_step=$(awk -v begin="$begin" -v end="$EPOCHREALTIME" 'BEGIN {print end - begin}')
         fi
-    done < <("${launcher[@]}" "$build/bench_peak" "$folder/peak" "$build/fsdp_train" "$folder/config.ini" < /dev/null)
+    done < <(fsdp_train "$folder/peak")
     if [[ -z $first_step ]]; then
         echo "bench/training.sh: fsdp_train reported no step" >&2
         exit 1
@@ -97,15 +103,32 @@ report_speed() {
     fi
 }
 
+planned_in() { # OUTPUT FOLDER: bytes of a rank
+    sed -nE 's/^\{"event": *"start".*"planned_memory": *([0-9]+).*/\1/p' "$1/metrics.jsonl"
+}
+
+peak_in() { # PEAKS: bytes of the largest rank
+    sort -g "$1" | awk 'END {print $1}'
+}
+
+# What a rank has beside its arena, in bytes: that of a model of next to nothing, on as many ranks.
+measure_program() {
+    fsdp_train "$folder/program_peak" model.layers=1 model.width=$((2 * heads)) model.feed_forward=2 train.sequence=2 \
+        train.micro_batch=1 train.global_batch="$ranks" "output.folder=$folder/program" > "$folder/program.log"
+    program=$(($(peak_in "$folder/program_peak") - $(planned_in "$folder/program")))
+}
+
 report_memory() {
     local planned peak
-    planned=$(sed -nE 's/^\{"event": *"start".*"planned_memory": *([0-9]+).*/\1/p' "$folder/out/metrics.jsonl")
-    peak=$(sort -g "$folder/peak" | awk 'END {print $1}')
+    planned=$(planned_in "$folder/out")
+    peak=$(peak_in "$folder/peak")
     printf 'memory       peak of each rank:'
     awk '{printf " %.1f", $1 / 1e6} END {print " MB"}' "$folder/peak"
     verdict "$peak <= $planned + 60e6"
     awk "BEGIN {printf \"             %.1f MB planned + %.1f; bar planned + 60: $verdict\\n\", $planned / 1e6,
          ($peak - $planned) / 1e6}"
+    verdict "$peak <= 1.02 * $planned + $program"
+    printf '             the program is %.1f MB; bar 1.02 x planned + program: %s\n' "$((program / 1000))e-3" "$verdict"
     if [[ $family == gpt2 && $ranks == 2 ]]; then
         verdict "$peak <= 700e6"
         printf '             bar 700 MB: %s\n' "$verdict"
@@ -127,6 +150,7 @@ echo "shape        $family, $layers layers, width $width, $heads heads, vocabula
 before=$(best_sgemm)
 run_training
 after=$(best_sgemm)
+measure_program
 report_speed
 report_memory
 report_start

@@ -385,6 +385,11 @@ void run_read(run *r, tensor_id t, int64_t offset, void *host, int64_t bytes) {
     r->d->functions->read(r->d, host, address(r, t, offset, bytes), (size_t)bytes);
 }
 
+void run_enlarge_pages(run *r) {
+    if (r->d->functions->enlarge_pages != NULL)
+        r->d->functions->enlarge_pages(r->d, &r->arena);
+}
+
 bool run_settle(run *r, error *e) {
     return r->d->functions->synchronize(r->d, e);
 }

@@ -62,6 +62,10 @@ bool run_step_timed(run *r, step_times *times, error *e);
 void run_write(run *r, tensor_id t, int64_t offset, const void *host, int64_t bytes);
 void run_read(run *r, tensor_id t, int64_t offset, void *host, int64_t bytes);
 
+/* Puts the arena into huge pages where the device has any: between two steps, behind the first, which works without
+ * and would else be waited for longer. */
+void run_enlarge_pages(run *r);
+
 /* Whether the device has done all that it was asked to. */
 bool run_settle(run *r, error *e);
 

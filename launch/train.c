@@ -344,6 +344,8 @@ static bool train_steps(trainer *t, loop *l, train_end *end, error *e) {
         joint_notice joint = {.laggard = -1};
         if (!one_step(t, l, step, &joint, e) || !save_trace(t, l, step + 1, joint.end_signal != 0, e))
             return false;
+        if (step == t->start.step)
+            run_enlarge_pages(t->train);
         if (time_to_validate(t, step) && !validate_and_report(t, l->shown, step + 1, e))
             return false;
         end->step = step + 1;

@@ -89,7 +89,7 @@ static bool huge_pages_exist(void) {
     return exist;
 }
 
-static void memory_is_in_huge_pages(void **state) {
+static void memory_goes_into_huge_pages_with_its_contents(void **state) {
     (void)state;
     device *d = device_of(2);
     device_memory memory = {0};
@@ -99,6 +99,14 @@ static void memory_is_in_huge_pages(void **state) {
     const int64_t bytes = (69 << 20) + 4096, before = bytes_of("ShmemPmdMapped");
     assert_true(device_cpu.allocate(d, (size_t)bytes, &memory, &e));
     assert_int_equal((uintptr_t)memory.base % HUGE_PAGE, 0);
+    unsigned char *at = memory.base;
+    for (int64_t i = 0; i < bytes / 2; i++) /* the rest has never been touched */
+        at[i] = (unsigned char)(i % 251);
+    device_cpu.enlarge_pages(d, &memory);
+    int64_t differing = 0;
+    for (int64_t i = 0; i < bytes; i++)
+        differing += at[i] != (i < bytes / 2 ? i % 251 : 0);
+    assert_int_equal(differing, 0);
     assert_int_equal(bytes_of("ShmemPmdMapped") - before, bytes / HUGE_PAGE * HUGE_PAGE);
     device_cpu.release(d, &memory);
     device_cpu.close(d);
@@ -162,7 +170,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_shared_through_its_handle),
         cmocka_unit_test(memory_is_resident_once),
-        cmocka_unit_test(memory_is_in_huge_pages),
+        cmocka_unit_test(memory_goes_into_huge_pages_with_its_contents),
         cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(copies_move_bytes_between_host_and_device),
         cmocka_unit_test(the_device_says_what_it_is),

@@ -67,6 +67,10 @@ typedef struct device_functions {
     bool (*allocate)(device *d, size_t bytes, device_memory *memory, error *e);
     void (*release)(device *d, device_memory *memory);
 
+    /* Puts memory that has been worked in into huge pages, contents kept: faster to work in and to map, but making them
+     * takes about as long as writing all of the memory. NULL: its pages are what they are. */
+    void (*enlarge_pages)(device *d, const device_memory *memory);
+
     /* Zeroed host memory for copy_in and copy_out (CUDA: pinned). */
     bool (*allocate_host)(device *d, size_t bytes, void **memory, error *e);
     void (*release_host)(device *d, void *memory);

@@ -61,15 +61,17 @@ static pool *cpu_host_threads(const device *d) {
 }
 
 static bool cpu_allocate(device *d, size_t bytes, device_memory *memory, error *e) {
-    if (!shared_memory_create(bytes, memory, e))
-        return false;
-    shared_memory_populate(cpu_of(d)->pool, memory->base, bytes);
-    return true;
+    (void)d;
+    return shared_memory_create(bytes, memory, e);
 }
 
 static void cpu_release(device *d, device_memory *memory) {
     (void)d;
     shared_memory_release(memory);
+}
+
+static void cpu_enlarge_pages(device *d, const device_memory *memory) {
+    shared_memory_enlarge_pages(cpu_of(d)->pool, memory->base, memory->bytes);
 }
 
 static bool cpu_allocate_host(device *d, size_t bytes, void **memory, error *e) {
@@ -149,6 +151,7 @@ const device_functions device_cpu = {
     .host_threads = cpu_host_threads,
     .allocate = cpu_allocate,
     .release = cpu_release,
+    .enlarge_pages = cpu_enlarge_pages,
     .allocate_host = cpu_allocate_host,
     .release_host = cpu_release_host,
     .workspace = cpu_workspace,

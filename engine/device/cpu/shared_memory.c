@@ -55,25 +55,25 @@ void shared_memory_release(device_memory *memory) {
     *memory = (device_memory){.handle = -1};
 }
 
-typedef struct fresh {
+typedef struct mapping {
     char *base;
     int64_t huge_pages; /* whole ones */
-} fresh;
+} mapping;
 
-/* A huge page can be made of one that has been touched, not of a hole. */
-static void populate_tile(void *context, int64_t tile, int thread) {
+/* A huge page can be made of ordinary ones, not of a hole: a read fills it. */
+static void enlarge_tile(void *context, int64_t tile, int thread) {
     (void)thread;
-    const fresh *f = context;
-    const int64_t first = tile * TILE_HUGE_PAGES, count = minimum(TILE_HUGE_PAGES, f->huge_pages - first);
-    char *from = f->base + first * HUGE_PAGE;
+    const mapping *m = context;
+    const int64_t first = tile * TILE_HUGE_PAGES, count = minimum(TILE_HUGE_PAGES, m->huge_pages - first);
+    char *from = m->base + first * HUGE_PAGE;
     for (int64_t i = 0; i < count; i++)
-        *(volatile char *)(from + i * HUGE_PAGE) = 0;
+        (void)*(volatile char *)(from + i * HUGE_PAGE);
     madvise(from, (size_t)(count * HUGE_PAGE), COLLAPSE);
 }
 
-void shared_memory_populate(pool *p, void *base, size_t bytes) {
-    fresh f = {.base = base, .huge_pages = (int64_t)(bytes / HUGE_PAGE)};
+void shared_memory_enlarge_pages(pool *p, void *base, size_t bytes) {
+    mapping m = {.base = base, .huge_pages = (int64_t)(bytes / HUGE_PAGE)};
     madvise(base, bytes, MADV_HUGEPAGE);
-    if (f.huge_pages > 0)
-        pool_run(p, divide_up(f.huge_pages, TILE_HUGE_PAGES), populate_tile, &f);
+    if (m.huge_pages > 0)
+        pool_run(p, divide_up(m.huge_pages, TILE_HUGE_PAGES), enlarge_tile, &m);
 }

@@ -20,9 +20,8 @@ void shared_memory_release(device_memory *memory);
 /* `protection` as for mmap. NULL: errno says why. Unmapped with munmap. */
 void *shared_memory_map(int file, size_t bytes, int protection);
 
-/* Makes the pages of a file's fresh mapping, as zeros, in huge pages where the system has any (Linux 6.1, whatever
- * its settings for shared memory; elsewhere by its settings). What it has none for comes into being when it is first
- * touched, in ordinary pages. */
-void shared_memory_populate(pool *p, void *base, size_t bytes);
+/* Puts a mapping's pages into huge ones, contents kept, where the system has any (Linux 6.1, whatever its settings for
+ * shared memory; elsewhere by its settings). Pages that nobody has touched yet come into being, as zeros. */
+void shared_memory_enlarge_pages(pool *p, void *base, size_t bytes);
 
 #endif
