@@ -10,7 +10,6 @@
 #include "comm/patience.h"
 #include "engine/device/module.h"
 #include "launch/presets.h"
-#include "launch/weights.h"
 
 #include <math.h>
 
@@ -22,15 +21,6 @@ typedef struct options {
     int repeats;
     bool by_shape;
 } options;
-
-/* A step, ready to execute. */
-typedef struct bench {
-    world world;
-    device *device;
-    plan *plan;
-    device_memory arena;
-    run *run;
-} bench;
 
 /* ---- limits ---- */
 
@@ -62,97 +52,34 @@ static double peak_of(const limits *l, int compute) {
     return compute == CONFIG_FP32 ? l->fp32 : compute == CONFIG_TF32 ? l->tf32 : l->half;
 }
 
-/* ---- preparation ---- */
-
-static bool bench_open(bench *b, const options *o, error *e) {
+static bool open_on_gpu(ready_step *s, const options *o, error *e) {
     config c = step_config(o->sequences, o->sequence);
     const device_module *module = NULL;
+    device *gpu = NULL;
     c.precision.compute = o->compute;
-    b->world = world_imagined(1);
-    if (!device_module_load(&module, e) || !module->device->open(&(device_settings){.threads = 1}, &b->device, e))
+    if (!device_module_load(&module, e) || !module->device->open(&(device_settings){.threads = 1}, &gpu, e))
         return false;
-    b->device->communication = module->communication;
-    if (!plan_create(&c, &o->shape, &b->world, b->device, (plan_wishes){.train = true}, INT64_MAX, &b->plan, e))
-        return false;
-    const device_functions *f = b->device->functions;
-    const run_settings settings = plan_run_settings(b->plan, &c);
-    const program *p = b->plan->train->program;
-    if (!f->allocate(b->device, (size_t)b->plan->arena_bytes, &b->arena, e) ||
-        !run_create(p, &b->world, b->device, &b->arena, &settings, &b->run, e) ||
-        !f->reserve(b->device, p->operation_count, 2 * p->operation_count, e))
-        return false;
-    weights_prepare(b->plan, b->plan->train, b->run, o->sequence);
-    weights_initialise(b->plan, b->plan->train, b->run, 1);
-    step_fill_batch(b->run, o->sequences * o->sequence, o->shape.vocabulary);
-    return run_settle(b->run, e);
-}
-
-static void bench_close(bench *b) {
-    const device_functions *f = b->device->functions;
-    run_destroy(b->run);
-    plan_destroy(b->plan);
-    f->release(b->device, &b->arena);
-    f->close(b->device);
-    world_close(&b->world);
+    gpu->communication = module->communication;
+    return step_open(s, gpu, &c, &o->shape, e);
 }
 
 /* ---- measurement ---- */
 
-static void synchronize(const bench *b) {
-    error e = {0};
-    check(b->device->functions->synchronize(b->device, &e), "%s", e.message);
+static double time_launch(const ready_step *s, const launch *l, const void *repeats) {
+    const device_functions *f = s->device->functions;
+    const int count = *(const int *)repeats;
+    f->launch(s->device, STREAM_COMPUTE, l); /* the first may choose an algorithm */
+    f->stamp(s->device, STREAM_COMPUTE, 0);
+    for (int i = 0; i < count; i++)
+        f->launch(s->device, STREAM_COMPUTE, l);
+    f->stamp(s->device, STREAM_COMPUTE, 1);
+    step_synchronize(s);
+    return f->elapsed(s->device, 0, 1) / count;
 }
 
-/* With one rank a collective copies the rank's part, if it does not lie in its place already. */
-static void copy_part(const bench *b, const launch *l) {
-    const size_t bytes = (size_t)(operand_count(&l->in[0]) * dtype_bytes(l->in[0].type));
-    if (l->in[0].data == l->out[0].data || l->in[0].type != l->out[0].type)
-        return;
-    void *copy = memory_allocate(bytes, 1);
-    b->device->functions->read(b->device, copy, l->in[0].data, bytes);
-    b->device->functions->write(b->device, l->out[0].data, copy, bytes);
-    free(copy);
-}
-
-static launch launch_of(const bench *b, const operation *o) {
-    launch l = program_launch(b->plan->train->program, o, b->arena.base);
-    size_t bytes;
-    error e = {0};
-    if (o->kind == OPERATION_COPY_IN || o->kind == OPERATION_COPY_OUT)
-        l.workspace = (char *)run_host(b->run, o->attributes.host, &bytes) + o->attributes.host_offset;
-    check(operation_is_collective(o->kind) || b->device->functions->prepare(b->device, &l, &e), "%s", e.message);
-    return l;
-}
-
-static double time_launch(const bench *b, const launch *l, int repeats) {
-    const device_functions *f = b->device->functions;
-    f->launch(b->device, STREAM_COMPUTE, l); /* the first may choose an algorithm */
-    f->stamp(b->device, STREAM_COMPUTE, 0);
-    for (int i = 0; i < repeats; i++)
-        f->launch(b->device, STREAM_COMPUTE, l);
-    f->stamp(b->device, STREAM_COMPUTE, 1);
-    synchronize(b);
-    return f->elapsed(b->device, 0, 1) / repeats;
-}
-
-/* Executes the list once, in order and on one stream; seconds of each operation, freed by the caller. */
-static double *measure_operations(const bench *b, int repeats) {
-    const program *p = b->plan->train->program;
-    double *seconds = memory_allocate((size_t)p->operation_count, sizeof *seconds);
-    for (int32_t i = 0; i < p->operation_count; i++) {
-        const launch l = launch_of(b, &p->operations[i]);
-        if (operation_is_collective(l.kind))
-            copy_part(b, &l);
-        else
-            seconds[i] = time_launch(b, &l, repeats);
-    }
-    return seconds;
-}
-
-static double step_seconds(const bench *b) {
-    error e = {0};
+static double step_seconds(ready_step *s) {
     const double start = patience_clock();
-    check(run_step(b->run, &e), "%s", e.message);
+    step_run(s);
     return patience_clock() - start;
 }
 
@@ -199,14 +126,15 @@ static void print_limits(const limits *limit, int compute, best_rates best) {
     printf("best of this run, behind (): %.2f GB/s, %.3f TFLOP/s\n", best.bytes * 1e-9, best.flops * 1e-12);
 }
 
-static void measure_and_print(const bench *b, const options *o) {
-    const program *p = b->plan->train->program;
+static void measure_and_print(ready_step *s, const options *o) {
+    const program *p = s->plan->train->program;
     const double tokens = (double)(o->sequences * o->sequence);
-    const limits *limit = limits_of(b->device->functions->describe(b->device));
+    const limits *limit = limits_of(s->device->functions->describe(s->device));
     double whole = INFINITY, total = 0;
     for (int i = 0; i < o->repeats + 1; i++)
-        whole = fmin(whole, step_seconds(b)); /* the first of two or more chooses algorithms */
-    double *seconds = measure_operations(b, o->repeats);
+        whole = fmin(whole, step_seconds(s)); /* the first of two or more chooses algorithms */
+    double *seconds = memory_allocate((size_t)p->operation_count, sizeof *seconds);
+    step_measure(s, time_launch, &o->repeats, seconds);
     const best_rates best = best_of(p, seconds);
     int count;
     row *rows = rows_of(p, seconds, o->by_shape, &count);
@@ -214,11 +142,11 @@ static void measure_and_print(const bench *b, const options *o) {
         total += rows[i].seconds;
     printf("%s, %lld layers, %lld x %lld tokens, %s; %s\n", o->model, (long long)o->shape.layers,
            (long long)o->sequences, (long long)o->sequence,
-           (const char *[]){"fp32", "tf32", "bf16", "fp16"}[o->compute], b->device->functions->describe(b->device));
+           (const char *[]){"fp32", "tf32", "bf16", "fp16"}[o->compute], s->device->functions->describe(s->device));
     print_limits(limit, o->compute, best);
     for (int i = 0; i < count; i++)
         print_row(&rows[i], total, limit, o->compute, best);
-    const double flops = model_flops_per_token(b->plan->model, o->sequence) * tokens;
+    const double flops = model_flops_per_token(s->plan->model, o->sequence) * tokens;
     printf("sum of operations %.3f ms; whole step %.3f ms, %.0f tokens/s, %.3f TFLOP/s", total * 1e3, whole * 1e3,
            tokens / whole, flops / whole * 1e-12);
     if (limit != NULL)
@@ -302,12 +230,12 @@ int main(int argc, char **argv) {
         return EXIT_USAGE;
     }
     error e = {0};
-    bench b = {0};
-    if (!bench_open(&b, &o, &e)) {
+    ready_step s = {0};
+    if (!open_on_gpu(&s, &o, &e)) {
         fprintf(stderr, "bench_gpu: %s\n", e.message);
         return e.code;
     }
-    measure_and_print(&b, &o);
-    bench_close(&b);
+    measure_and_print(&s, &o);
+    step_close(&s);
     return 0;
 }

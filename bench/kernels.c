@@ -9,7 +9,6 @@
 #include "bench/step.h"
 #include "bench/yardstick.h"
 #include "engine/device/cpu/pool.h"
-#include "launch/weights.h"
 
 enum { SEQUENCES = 4, SEQUENCE = 256, TOKENS = SEQUENCES * SEQUENCE, VOCABULARY = 50257 };
 
@@ -19,15 +18,6 @@ typedef struct options {
     bool by_shape;
     clockid_t clock;
 } options;
-
-/* A step, ready to execute on one rank. */
-typedef struct bench {
-    world world;
-    device *device;
-    plan *plan;
-    device_memory arena;
-    run *run;
-} bench;
 
 /* ---- preparation ---- */
 
@@ -47,64 +37,25 @@ static model_shape shape_of(model_family family) {
                          .initialisation = 0.02};
 }
 
-static bool bench_open(bench *b, const options *o, error *e) {
+static bool open_on_cpu(ready_step *s, const options *o, error *e) {
     const config c = step_config(SEQUENCES, SEQUENCE);
     const model_shape shape = shape_of(o->family);
-    b->world = world_imagined(1);
-    if (!device_cpu.open(&(device_settings){.threads = o->threads}, &b->device, e))
-        return false;
-    if (!plan_create(&c, &shape, &b->world, b->device, (plan_wishes){.train = true}, INT64_MAX, &b->plan, e))
-        return false;
-    const run_settings settings = plan_run_settings(b->plan, &c);
-    if (!device_cpu.allocate(b->device, (size_t)b->plan->arena_bytes, &b->arena, e) ||
-        !run_create(b->plan->train->program, &b->world, b->device, &b->arena, &settings, &b->run, e))
-        return false;
-    weights_prepare(b->plan, b->plan->train, b->run, SEQUENCE);
-    weights_initialise(b->plan, b->plan->train, b->run, 1);
-    step_fill_batch(b->run, TOKENS, VOCABULARY);
-    return true;
-}
-
-static void bench_close(bench *b) {
-    run_destroy(b->run);
-    plan_destroy(b->plan);
-    device_cpu.release(b->device, &b->arena);
-    device_cpu.close(b->device);
-    world_close(&b->world);
+    device *cpu = NULL;
+    return device_cpu.open(&(device_settings){.threads = o->threads}, &cpu, e) && step_open(s, cpu, &c, &shape, e);
 }
 
 /* ---- measurement ---- */
 
-/* With one rank a collective copies the rank's part, if it does not lie in its place already. */
-static launch launch_of(const bench *b, const operation *o) {
-    launch l = program_launch(b->plan->train->program, o, b->arena.base);
-    size_t bytes;
-    if (o->kind == OPERATION_COPY_IN || o->kind == OPERATION_COPY_OUT)
-        l.workspace = (char *)run_host(b->run, o->attributes.host, &bytes) + o->attributes.host_offset;
-    if (operation_is_collective(o->kind) && l.in[0].data != l.out[0].data)
-        memcpy(l.out[0].data, l.in[0].data, (size_t)(operand_count(&l.in[0]) * dtype_bytes(l.in[0].type)));
-    return l;
-}
-
-static double step_seconds(bench *b, clockid_t clock) {
-    error e = {0};
+static double step_seconds(ready_step *s, clockid_t clock) {
     const double start = seconds_of(clock);
-    check(run_step(b->run, &e), "%s", e.message);
+    step_run(s);
     return seconds_of(clock) - start;
 }
 
-/* Executes the list once; keeps the smallest time of each operation. */
-static void measure_operations(const bench *b, clockid_t clock, double *seconds) {
-    const program *p = b->plan->train->program;
-    for (int32_t i = 0; i < p->operation_count; i++) {
-        const launch l = launch_of(b, &p->operations[i]);
-        if (operation_is_collective(l.kind))
-            continue;
-        const double start = seconds_of(clock);
-        device_cpu.launch(b->device, 0, &l);
-        const double spent = seconds_of(clock) - start;
-        seconds[i] = seconds[i] == 0 || spent < seconds[i] ? spent : seconds[i];
-    }
+static double time_launch(const ready_step *s, const launch *l, const void *clock) {
+    const double start = seconds_of(*(const clockid_t *)clock);
+    device_cpu.launch(s->device, STREAM_COMPUTE, l);
+    return seconds_of(*(const clockid_t *)clock) - start;
 }
 
 /* ---- the table ---- */
@@ -119,10 +70,10 @@ static void print_row(const row *r, double total, double peak, double copy) {
 }
 
 /* Returns the sum of all rows. */
-static double print_table(const bench *b, const double *seconds, bool by_shape, double peak, double copy) {
+static double print_table(const ready_step *s, const double *seconds, bool by_shape, double peak, double copy) {
     int count;
     double total = 0;
-    row *rows = rows_of(b->plan->train->program, seconds, by_shape, &count);
+    row *rows = rows_of(s->plan->train->program, seconds, by_shape, &count);
     for (int i = 0; i < count; i++)
         total += rows[i].seconds;
     for (int i = 0; i < count; i++)
@@ -194,19 +145,20 @@ static bool options_parse(int argc, char **argv, options *o) {
     return argc % 2 == 1;
 }
 
-static void measure_and_print(bench *b, const options *o) {
-    const double peak = sgemm_rate(o->clock) * o->threads, copy = copy_rate(b->device, o->clock);
-    double *seconds = memory_allocate((size_t)b->plan->train->program->operation_count, sizeof *seconds);
-    double whole = step_seconds(b, o->clock); /* the first step of two meets new pages */
+static void measure_and_print(ready_step *s, const options *o) {
+    const double peak = sgemm_rate(o->clock) * o->threads, copy = copy_rate(s->device, o->clock);
+    double *seconds = memory_allocate((size_t)s->plan->train->program->operation_count, sizeof *seconds);
+    double whole = step_seconds(s, o->clock); /* the first step meets new pages */
+    run_enlarge_pages(s->run);
     for (int i = 0; i < o->repeats; i++) {
-        measure_operations(b, o->clock, seconds);
-        const double spent = step_seconds(b, o->clock);
+        step_measure(s, time_launch, &o->clock, seconds);
+        const double spent = step_seconds(s, o->clock);
         whole = spent < whole ? spent : whole;
     }
     printf("%s, %s; %d x sgemm %.1f GFLOP/s, copy %.1f GB/s\n", model_family_name(o->family),
-           device_cpu.describe(b->device), o->threads, peak / o->threads * 1e-9, copy * 1e-9);
-    const double total = print_table(b, seconds, o->by_shape, peak, copy);
-    const double flops = model_flops_per_token(b->plan->model, SEQUENCE) * TOKENS;
+           device_cpu.describe(s->device), o->threads, peak / o->threads * 1e-9, copy * 1e-9);
+    const double total = print_table(s, seconds, o->by_shape, peak, copy);
+    const double flops = model_flops_per_token(s->plan->model, SEQUENCE) * TOKENS;
     printf("sum of operations %.1f ms; whole step %.1f ms, %.0f tokens/s, %.1f GFLOP/s, %.3f of sgemm\n", total * 1e3,
            whole * 1e3, TOKENS / whole, flops / whole * 1e-9, flops / whole / peak);
     free(seconds);
@@ -220,12 +172,12 @@ int main(int argc, char **argv) {
         return EXIT_USAGE;
     }
     error e = {0};
-    bench b = {0};
-    if (!bench_open(&b, &o, &e)) {
+    ready_step s = {0};
+    if (!open_on_cpu(&s, &o, &e)) {
         fprintf(stderr, "bench_kernels: %s\n", e.message);
         return e.code;
     }
-    measure_and_print(&b, &o);
-    bench_close(&b);
+    measure_and_print(&s, &o);
+    step_close(&s);
     return 0;
 }

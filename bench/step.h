@@ -6,6 +6,7 @@
 #include "engine/checked.h"
 #include "launch/plan.h"
 #include "launch/token_order.h"
+#include "launch/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,92 @@ static inline void step_fill_batch(run *r, int64_t count, int64_t vocabulary) {
     scalars[SCALAR_GRADIENT_SCALE] = 1.0 / (double)count;
     scalars[SCALAR_LEARNING_RATE] = 3e-4;
     free(scratch);
+}
+
+/* ---- the step ---- */
+
+/* Ready to execute. */
+typedef struct ready_step {
+    world world;
+    device *device;
+    plan *plan;
+    device_memory arena;
+    run *run;
+} ready_step;
+
+static inline void step_synchronize(const ready_step *s) {
+    error e = {0};
+    check(s->device->functions->synchronize(s->device, &e), "%s", e.message);
+}
+
+/* With random weights and one batch; takes the device over. */
+static inline bool step_open(ready_step *s, device *d, const config *c, const model_shape *shape, error *e) {
+    const device_functions *f = d->functions;
+    s->world = world_imagined(1);
+    s->device = d;
+    if (!plan_create(c, shape, &s->world, d, (plan_wishes){.train = true}, INT64_MAX, &s->plan, e))
+        return false;
+    const run_settings settings = plan_run_settings(s->plan, c);
+    const program *p = s->plan->train->program;
+    if (!f->allocate(d, (size_t)s->plan->arena_bytes, &s->arena, e) ||
+        !run_create(p, &s->world, d, &s->arena, &settings, &s->run, e) ||
+        !f->reserve(d, p->operation_count, 2 * p->operation_count, e))
+        return false;
+    weights_prepare(s->plan, s->plan->train, s->run, c->train.sequence);
+    weights_initialise(s->plan, s->plan->train, s->run, 1);
+    step_fill_batch(s->run, c->train.micro_batch * c->train.sequence, shape->vocabulary);
+    return run_settle(s->run, e);
+}
+
+static inline void step_close(ready_step *s) {
+    run_destroy(s->run);
+    plan_destroy(s->plan);
+    s->device->functions->release(s->device, &s->arena);
+    s->device->functions->close(s->device);
+    world_close(&s->world);
+}
+
+/* The whole of it, through the executor. */
+static inline void step_run(ready_step *s) {
+    error e = {0};
+    check(run_step(s->run, &e), "%s", e.message);
+}
+
+/* With one rank a collective copies the rank's part, if it does not lie in its place already. */
+static inline void step_copy_part(const ready_step *s, const launch *l) {
+    const size_t bytes = (size_t)(operand_count(&l->in[0]) * dtype_bytes(l->in[0].type));
+    if (l->in[0].data == l->out[0].data || l->in[0].type != l->out[0].type)
+        return;
+    void *copy = memory_allocate(bytes, 1);
+    s->device->functions->read(s->device, copy, l->in[0].data, bytes);
+    s->device->functions->write(s->device, l->out[0].data, copy, bytes);
+    free(copy);
+}
+
+static inline launch step_launch(const ready_step *s, const operation *o) {
+    launch l = program_launch(s->plan->train->program, o, s->arena.base);
+    size_t bytes;
+    error e = {0};
+    if (o->kind == OPERATION_COPY_IN || o->kind == OPERATION_COPY_OUT)
+        l.workspace = (char *)run_host(s->run, o->attributes.host, &bytes) + o->attributes.host_offset;
+    check(operation_is_collective(o->kind) || s->device->functions->prepare(s->device, &l, &e), "%s", e.message);
+    return l;
+}
+
+/* Executes the list once, in order and on one stream. time: seconds of one launch that is no collective. */
+static inline void step_measure(const ready_step *s,
+                                double (*time)(const ready_step *s, const launch *l, const void *how), const void *how,
+                                double *seconds) {
+    const program *p = s->plan->train->program;
+    for (int32_t i = 0; i < p->operation_count; i++) {
+        const launch l = step_launch(s, &p->operations[i]);
+        if (operation_is_collective(l.kind)) {
+            step_copy_part(s, &l);
+            continue;
+        }
+        const double spent = time(s, &l, how);
+        seconds[i] = seconds[i] == 0 || spent < seconds[i] ? spent : seconds[i];
+    }
 }
 
 /* ---- the table ---- */
@@ -94,7 +181,7 @@ static inline int slower_first(const void *a, const void *b) {
 }
 
 /* The rows of a program's operations, slowest first, collectives left out; freed by the caller. seconds: of each
- * operation. launch_of: its launch. */
+ * operation. */
 static inline row *rows_of(const program *p, const double *seconds, bool by_shape, int *count) {
     row *rows = memory_allocate((size_t)p->operation_count, sizeof *rows);
     *count = 0;
