@@ -5,8 +5,9 @@
 #
 # Correctness comes first: each kernel and matmul on the device against the CPU reference, golden losses and weights
 # at one rank and on all GPUs, two ranks on one GPU. Then rates: GB/s and TFLOP/s of each kind of operation beside the
-# GPU's limits, step time and MFU of published models on all GPUs. A part that fails, or takes too long, does not stop
-# the next; the report ends with a line for each, and the script with 1 if one has failed.
+# GPU's limits, of collectives beside what the links let rings carry, step time and MFU of published models on all GPUs.
+# A part that fails, or takes too long, does not stop the next; the report ends with a line for each, and the script
+# with 1 if one has failed.
 #
 # Needs nvcc, NCCL and what launch/install.sh installs. --rehearse needs no GPU: it runs every part but the build's
 # nvcc on the simulated one (FOLDER/simulated, in every build) with tiny models; its rates mean nothing.
@@ -97,7 +98,7 @@ configure() {
 compile() {
     local device=fsdp_cuda
     [[ -z $rehearse ]] || device='simulated_programs fsdp_cuda_simulated'
-    if ! { configure && cmake --build "$build" --parallel "$(nproc)" --target fsdp_train bench_gpu $checks tool_model \
+    if ! { configure && cmake --build "$build" --parallel "$(nproc)" --target fsdp_train bench_gpu bench_collectives $checks tool_model \
         tool_tokens tool_compare $device; } > "$folder/build" 2>&1; then
         tail -n 40 "$folder/build"
         return 1
@@ -186,10 +187,21 @@ rates() { # ARGUMENT ...
     "$programs/bench_gpu" "$@"
 }
 
+# 16 MB a rank: the buffers on the host are to fit, too.
+collectives() {
+    local sizes=(--largest 16384)
+    [[ -z $rehearse ]] || sizes=(--largest 64 --turns 2)
+    if [[ $gpus -le 1 ]]; then
+        echo 'one GPU: nothing to exchange'
+        return
+    fi
+    mpirun -np "$gpus" --oversubscribe --bind-to none "$programs/bench_collectives" "${sizes[@]}"
+}
+
 # ---- all of it ----
 
 export build report programs gpus rehearse folder checks
-export -f machine configure compile parity rates model train median_of too_large
+export -f machine configure compile parity rates collectives model train median_of too_large
 counts=(1) cases='gpt2-tied llama-untied'
 [[ -z $rehearse ]] || cases=gpt2-tiny
 for count in 2 4; do
@@ -207,6 +219,7 @@ part 150 "golden losses and weights at ${counts[*]} ranks, and two ranks on one 
 part 45 'rates: gpt2, bf16' rates --layers 2 --sequences 16 --compute bf16
 part 45 'rates: llama-3.2-1b, bf16' rates --model llama-3.2-1b --layers 2 --sequences 4 --sequence 2048 --compute bf16
 part 45 'rates: gpt2, tf32' rates --layers 2 --sequences 8 --compute tf32
+part 60 'collectives: NCCL, and ranks on the host' collectives
 part 60 'training: gpt2' model gpt2 16 1024
 part 60 'training: llama-3.2-1b' model llama-3.2-1b 4 2048
 part 60 'training: gpt2-medium' model gpt2-medium 8 1024
