@@ -1,6 +1,7 @@
 /* fsdp_scaling: how a config's training scales over ranks, and what it loses. */
 #include "engine/checked.h"
 #include "launch/config.h"
+#include "launch/hostfile.h"
 #include "launch/nearest.h"
 #include "launch/output_folder.h"
 #include "launch/scaling.h"
@@ -50,7 +51,8 @@ static void print_help(void) {
          "validation, checkpoints and traces are the measurement's own.\n"
          "\n"
          "Exit codes: 0 finished, 1 internal fault, 2 usage or config, else fsdp_train's, or 5 when the launcher "
-         "fails.");
+         "fails\n"
+         "or a node of its --hostfile cannot be reached.");
 }
 
 /* ---- the command line ---- */
@@ -304,7 +306,7 @@ static bool run_session(session *s, error *e) {
         return false;
     list_points(s);
     warn_of_load();
-    if (!measure_all(s, e))
+    if (!hostfile_check(r->launcher, e) || !measure_all(s, e))
         return false;
     scaling_compare(&s->scaling);
     return write_results(s, e);

@@ -56,6 +56,39 @@ refused 2 "5 ranks: $build/fsdp_train ended with 2; its words are above" config.
 expect "fsdp_train's own words" grep -q 'fsdp_train: .*global_batch.*: not a multiple of micro_batch 1 x 5 ranks' stderr
 refused 3 "1 rank: mpirun ended with 3; its words are above" config.ini --ranks 1 data.train=absent.bin
 expect "fsdp_train's own words on data" grep -q 'fsdp_train: .*absent.bin' stderr
+
+# Nodes of a hostfile, which an agent of this test reaches, or not.
+cat > agent << 'END'
+#!/usr/bin/env bash
+case $1 in
+near) [[ "$2" == true ]] ;;
+silent) exec sleep 60 ;;
+mute) exit 3 ;;
+*) printf 'agent: a first line\nagent: no way to %s\r\n' "$1" >&2; exit 255 ;;
+esac
+END
+chmod +x agent
+hosts() { # LINE ...
+    printf '%s\n' '# a node a line' '' "$@" > hosts
+}
+agent="$PWD/agent"
+remedy() { # NODE
+    echo "mpirun needs every node of the file: make \"$agent $1 true\" work from here without a password, or take the line out"
+}
+unreachable=(config.ini --ranks 1 --launcher "$here --hostfile hosts --mca plm_rsh_agent $agent")
+hosts 'localhost slots=2' 'near slots=4' ' far slots=1' 'farther'
+refused 5 "hostfile hosts, line 5: node far cannot be reached (agent: no way to far); $(remedy far)" "${unreachable[@]}"
+hosts near mute
+refused 5 "hostfile hosts, line 4: node mute cannot be reached (its agent ended with 3); $(remedy mute)" "${unreachable[@]}"
+hosts silent far
+refused 5 "hostfile hosts, line 3: node silent cannot be reached (no answer within 10 seconds); $(remedy silent)" "${unreachable[@]}"
+hosts "near # far" "localhost # far" "$(hostname)" "127.0.0.1"
+refused 5 "hostfile hosts, line 3: node near cannot be reached (absent-agent: No such file or directory); mpirun needs every node of the file: make \"absent-agent near true\" work from here without a password, or take the line out" \
+    config.ini --ranks 1 --launcher "$here --hostfile hosts --mca plm_rsh_agent absent-agent"
+refused 2 "hostfile absent: cannot open: No such file or directory" config.ini --ranks 1 --launcher "$here -machinefile absent"
+hosts "localhost slots=2" "$(hostname)" "127.0.0.1"
+expect "a hostfile of this machine" scale config.ini --ranks 1 --repeat 1 --steps 7 --launcher "$here --hostfile hosts"
+
 expect "help" scale --help
 expect "version" scale --version
 
