@@ -327,6 +327,6 @@ double operation_bytes(const launch *l) {
     if (l->kind == OPERATION_EMBEDDING) /* of the table only the rows of the tokens */
         bytes += operand_bytes(&l->out[0]) - operand_bytes(&l->in[1]);
     if (l->kind == OPERATION_EMBEDDING_BACKWARD && (l->accumulate & 1) != 0) /* likewise, read and written */
-        bytes += 2 * (operand_bytes(&l->in[0]) - operand_bytes(&l->out[0]));
+        bytes += 2 * ((double)(operand_count(&l->in[0]) * dtype_bytes(l->out[0].type)) - operand_bytes(&l->out[0]));
     return bytes;
 }

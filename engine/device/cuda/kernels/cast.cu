@@ -1,14 +1,14 @@
 /* cast: out[n] = x[n], each of fp32, bf16 or fp16; to nearest, ties to even. */
 #include "engine/device/cuda/kernels.h"
 
-#include "grid.cuh"
-#include "storage.cuh"
+#include "paired.cuh"
 
 template <int N, typename T, typename U> static __global__ void cast(const T *x, U *out, int64_t count) {
     for (int64_t item = first_item(); item * N < count; item += item_stride()) {
         int64_t i = item * N;
+        const bool whole = whole_warp(item, count / N);
         if (i + N <= count)
-            store(out + i, load<N>(x + i));
+            store_paired(whole, out + i, load_paired<N>(whole, x + i));
         else
             for (; i < count; i++)
                 narrow(widen(x[i]), &out[i]);

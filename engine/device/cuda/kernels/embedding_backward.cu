@@ -9,6 +9,7 @@
  * 3. Where the operation overwrites, step 1 marks the tokens that it met, and the rows of all others are cleared. */
 #include "engine/device/cuda/kernels.h"
 
+#include "paired.cuh"
 #include "partial_sums.cuh"
 
 enum { PIECE = 32, HEAD = 0, TAIL = 1, ROWS_AHEAD = 4 };
@@ -37,6 +38,7 @@ static __global__ void clear_marks(uint8_t *met, int64_t vocabulary) {
 template <int N, typename T, typename G>
 static __device__ void sum_columns(const T *dout, const int32_t *tokens, const int32_t *rows, int count, int64_t c,
                                    int64_t width, bool adds, float *head, float *tail, G *dtable) {
+    const bool whole = whole_warp(c / N, width / N);
     floats<N> total = {};
     int begin = 0; /* of the run */
     for (int first = 0; first < count; first += ROWS_AHEAD) {
@@ -55,15 +57,17 @@ static __device__ void sum_columns(const T *dout, const int32_t *tokens, const i
             if (!ends && at + 1 < count)
                 continue;
             if (begin == 0 && tokens[0] == token)
-                store(head + c, total);
+                store_paired(whole, head + c, total);
             else if (!ends)
-                store(tail + c, total);
+                store_paired(whole, tail + c, total);
             else {
                 G *to = dtable + token * width + c;
-                floats<N> before = load_if<N>(adds, to, 0);
+                floats<N> before = {};
+                if (adds)
+                    before = load_paired<N>(whole, to);
                 for (int j = 0; j < N; j++)
                     before.v[j] += total.v[j];
-                store(to, before);
+                store_paired(whole, to, before);
             }
             total = {};
             begin = at + 1;
@@ -177,8 +181,8 @@ template <int N, typename T, typename G> static void queue_as(const launch *l, c
                stream, s, partial, width, adds, dtable);
     }
     if (!adds)
-        LAUNCH((clear_absent<N, G>), grid_of(divide_up(vocabulary, BLOCK / WARP)), dim3(WARP, BLOCK / WARP), 0, stream,
-               met, vocabulary, width, dtable);
+        LAUNCH((clear_absent < N == 1 ? 1 : per_vector<G>::count, G >), grid_of(divide_up(vocabulary, BLOCK / WARP)),
+               dim3(WARP, BLOCK / WARP), 0, stream, met, vocabulary, width, dtable);
 }
 
 static void queue(const launch *l, cudaStream_t stream) {

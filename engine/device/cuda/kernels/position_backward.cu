@@ -2,8 +2,7 @@
  * the sequence's end. */
 #include "engine/device/cuda/kernels.h"
 
-#include "grid.cuh"
-#include "storage.cuh"
+#include "paired.cuh"
 
 template <int N, typename T, typename G>
 static __global__ void position_backward(const T *dout, G *dpositions, int64_t rows, int64_t positions, int64_t width,
@@ -11,13 +10,16 @@ static __global__ void position_backward(const T *dout, G *dpositions, int64_t r
     int64_t packs = width / N;
     for (int64_t item = first_item(); item < positions * packs; item += item_stride()) {
         int64_t position = item / packs, column = (item - position * packs) * N;
-        floats<N> total = load_if<N>(adds, dpositions, item * N);
+        const bool whole = whole_warp(item, positions * packs);
+        floats<N> total = {};
+        if (adds)
+            total = load_paired<N>(whole, dpositions + item * N);
         for (int64_t row = position; position < sequence && row < rows; row += sequence) {
             floats<N> d = load<N>(dout + row * width + column);
             for (int j = 0; j < N; j++)
                 total.v[j] += d.v[j];
         }
-        store(dpositions + item * N, total);
+        store_paired(whole, dpositions + item * N, total);
     }
 }
 

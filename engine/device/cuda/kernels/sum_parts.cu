@@ -1,8 +1,7 @@
 /* Sums of parts in the order that comm/collectives.h promises (engine/device/part_sum.h). */
 #include "engine/device/cuda/kernels.h"
 
-#include "grid.cuh"
-#include "storage.cuh"
+#include "paired.cuh"
 
 enum { LEVELS = 10 }; /* sums of 1, 2, 4, ... runs that wait for their right neighbour */
 
@@ -36,6 +35,7 @@ static __global__ void __launch_bounds__(BLOCK)
     sum_parts(const char *parts, int64_t part_bytes, int members, int odd, O *out, bool adds, int64_t count) {
     for (int64_t item = first_item(); item < count / N; item += item_stride()) {
         const int64_t i = item * N;
+        const bool whole = whole_warp(item, count / N);
         floats<N> waiting[LEVELS], sum = {};
         for (int first = 0; first < members; first += odd) {
             sum = load<N>((const T *)(parts + first * part_bytes) + i);
@@ -44,11 +44,11 @@ static __global__ void __launch_bounds__(BLOCK)
             carry(waiting, &sum, first / odd);
         }
         if (adds) {
-            floats<N> before = load<N>(out + i);
+            floats<N> before = load_paired<N>(whole, out + i);
             add(&before, sum);
             sum = before;
         }
-        store(out + i, sum);
+        store_paired(whole, out + i, sum);
     }
 }
 
