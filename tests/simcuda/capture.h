@@ -15,10 +15,23 @@ namespace simcuda {
 
 typedef std::set<size_t> node_set;
 
+/* What a node waits for, and what it was to wait for as well (intent.h). */
+struct node_waits {
+    node_set after, left_out;
+    void join(const node_waits &other) {
+        after.insert(other.after.begin(), other.after.end());
+        left_out.insert(other.left_out.begin(), other.left_out.end());
+    }
+    void leave_out(const node_waits &other) {
+        left_out.insert(other.after.begin(), other.after.end());
+        left_out.insert(other.left_out.begin(), other.left_out.end());
+    }
+};
+
 struct graph_node {
     std::string name;
     std::function<bool()> advance;
-    node_set after;
+    node_waits waits;
     size_t chain; /* which captured stream, from 0 */
 };
 
@@ -32,7 +45,7 @@ struct capture {
 };
 
 /* The stream takes part in the capture from now on, behind these nodes. */
-void capture_join(capture &c, CUstream_st &s, const node_set &after);
+void capture_join(capture &c, CUstream_st &s, const node_waits &waits);
 void capture_add(CUstream_st &s, const std::string &name, std::function<bool()> advance);
 
 /* A call that the capture forbids was made: it is invalid from now on. Gives the error. */

@@ -31,38 +31,38 @@ node_set ancestors(const std::vector<graph_node> &nodes, const node_set &of) {
         const size_t n = stack.back();
         stack.pop_back();
         if (all.insert(n).second)
-            stack.insert(stack.end(), nodes[n].after.begin(), nodes[n].after.end());
+            stack.insert(stack.end(), nodes[n].waits.after.begin(), nodes[n].waits.after.end());
     }
     return all;
 }
 
 /* Whether the origin waits for all that was captured. */
 bool joined(const capture &c) {
-    return ancestors(c.nodes, c.origin->frontier).size() == c.nodes.size();
+    return ancestors(c.nodes, c.origin->frontier.after).size() == c.nodes.size();
 }
 
 void end(capture &c) {
     for (const auto &member : c.chains) {
         member.first->capture = nullptr;
-        member.first->frontier.clear();
+        member.first->frontier = {};
     }
 }
 
 } // namespace
 
-void capture_join(capture &c, CUstream_st &s, const node_set &after) {
+void capture_join(capture &c, CUstream_st &s, const node_waits &waits) {
     if (!s.capture) {
         s.capture = &c;
-        s.frontier.clear();
+        s.frontier = {};
         c.chains.insert({&s, c.chains.size()});
     }
-    s.frontier.insert(after.begin(), after.end());
+    s.frontier.join(waits);
 }
 
 void capture_add(CUstream_st &s, const std::string &name, std::function<bool()> advance) {
     capture &c = *s.capture;
     c.nodes.push_back({name, std::move(advance), s.frontier, c.chains.at(&s)});
-    s.frontier = {c.nodes.size() - 1};
+    s.frontier = {{c.nodes.size() - 1}, {}};
 }
 
 cudaError_t capture_spoil(capture &c, cudaError_t error) {
@@ -155,10 +155,12 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
         return error;
     std::vector<work_handle> works, ends = {s->last};
     for (const graph_node &n : executable->nodes) {
-        std::vector<work_handle> after = {s->last, executable->last_end};
-        for (const size_t earlier : n.after)
+        std::vector<work_handle> after = {s->last, executable->last_end}, left_out;
+        for (const size_t earlier : n.waits.after)
             after.push_back(works[earlier]);
-        works.push_back(work_add(executable->chains[n.chain], n.name, n.advance, after));
+        for (const size_t earlier : n.waits.left_out)
+            left_out.push_back(works[earlier]);
+        works.push_back(work_add(executable->chains[n.chain], n.name, n.advance, after, left_out));
     }
     ends.insert(ends.end(), works.begin(), works.end());
     s->last = executable->last_end = work_add(s->chain, "graph ends", nullptr, ends);

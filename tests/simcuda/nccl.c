@@ -437,7 +437,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *communicator, int ranks, ncclUniqueId 
                            .device = device,
                            .ticket = 1,
                            .users = 1,
-                           .displaced = simcuda_omits(OMIT_COMMUNICATOR, true),
+                           .displaced = simcuda_omits(OMIT_COMMUNICATOR),
                            .slow = begins_late()};
     if (!region_join(&c->shared, id.internal, ranks, rank, device)) {
         free(c);

@@ -22,12 +22,14 @@ typedef enum simcuda_waiting_call {
     OMIT_COUNT
 } simcuda_waiting_call;
 
-/* Whether this call is to be left out; counts it. orders: what comes behind it was not ordered behind what it waits for
- * already. */
-bool simcuda_omits(simcuda_waiting_call call, bool orders);
+/* Whether this call is to be left out; counts it. */
+bool simcuda_omits(simcuda_waiting_call call);
 
 /* What simcuda_omits would say, without counting. */
 bool simcuda_omits_next(simcuda_waiting_call call);
+
+/* Whether a call that orders work is left out somewhere in the run. */
+bool simcuda_omits_waits(void);
 
 #ifdef __cplusplus
 }

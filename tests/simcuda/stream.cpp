@@ -48,10 +48,15 @@ void add(CUstream_st &s, const std::string &name, std::function<bool()> advance,
     work_poll();
 }
 
-/* Whether waiting for the stream would tell the host anything. */
-bool host_learns(const CUstream_st &s) {
-    const std::vector<work_handle> all = predecessors(s);
-    return std::any_of(all.begin(), all.end(), [](const work_handle &w) { return !work_is_known(w, {}); });
+/* The stream's work goes on without having waited for the event. */
+void leave_out_wait(CUstream_st &s, const CUevent_st &event) {
+    s.last = work_add(s.chain, "wait left out", nullptr, predecessors(s), {event.mark});
+}
+
+/* So does the host, without having waited for the stream. */
+void leave_out_wait(const CUstream_st &s) {
+    for (const work_handle &w : predecessors(s))
+        work_leave_out(w);
 }
 
 /* A call that waits or asks is not allowed on a stream that captures. */
@@ -110,7 +115,7 @@ void stream_finish(CUstream_st &s) {
 void streams_forget() {
     for (CUstream_st *s : streams()) {
         s->capture = nullptr;
-        s->frontier.clear();
+        s->frontier = {};
         s->last = nullptr;
     }
 }
@@ -159,7 +164,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
         return give(cudaErrorInvalidResourceHandle);
     if (const cudaError_t error = refuse_capturing(s))
         return error;
-    if (!simcuda_omits(OMIT_STREAM_SYNCHRONIZE, host_learns(*s)))
+    if (simcuda_omits(OMIT_STREAM_SYNCHRONIZE))
+        leave_out_wait(*s);
+    else
         stream_finish(*s);
     return cudaSuccess;
 }
@@ -181,9 +188,12 @@ cudaError_t cudaDeviceSynchronize(void) {
     for (CUstream_st *s : streams())
         if (s->capture)
             return capture_spoil(*s->capture, cudaErrorStreamCaptureUnsupported);
-    const bool learns = std::any_of(streams().begin(), streams().end(), [](CUstream_st *s) { return host_learns(*s); });
-    if (!simcuda_omits(OMIT_DEVICE_SYNCHRONIZE, learns))
+    if (!simcuda_omits(OMIT_DEVICE_SYNCHRONIZE)) {
         work_finish_all();
+        return cudaSuccess;
+    }
+    for (const CUstream_st *s : streams())
+        leave_out_wait(*s);
     return cudaSuccess;
 }
 
@@ -204,17 +214,21 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
             return capture_spoil(*s->capture, cudaErrorStreamCaptureMerge);
         if (s == &legacy())
             return capture_spoil(*c, cudaErrorStreamCaptureImplicit);
-        if (!simcuda_omits(OMIT_STREAM_WAIT_EVENT, true))
+        if (!simcuda_omits(OMIT_STREAM_WAIT_EVENT))
             capture_join(*c, *s, event->nodes);
+        else if (s->capture)
+            s->frontier.leave_out(event->nodes);
         return cudaSuccess;
     }
     if (s->capture) /* would make the graph wait for work outside of it */
         return event->mark ? capture_spoil(*s->capture, cudaErrorStreamCaptureIsolation) : cudaSuccess;
     if (!event->mark)
         return cudaSuccess;
-    std::vector<work_handle> after = predecessors(*s);
-    if (simcuda_omits(OMIT_STREAM_WAIT_EVENT, !work_is_known(event->mark, after)))
+    if (simcuda_omits(OMIT_STREAM_WAIT_EVENT)) {
+        leave_out_wait(*s, *event);
         return cudaSuccess;
+    }
+    std::vector<work_handle> after = predecessors(*s);
     after.push_back(event->mark);
     add(*s, "wait for an event", nullptr, after);
     return cudaSuccess;
@@ -280,7 +294,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
         return give(cudaErrorInvalidResourceHandle);
     if (event->capture)
         return give(cudaErrorCapturedEvent);
-    if (!simcuda_omits(OMIT_EVENT_SYNCHRONIZE, !work_is_known(event->mark, {})))
+    if (simcuda_omits(OMIT_EVENT_SYNCHRONIZE))
+        work_leave_out(event->mark);
+    else
         work_finish(event->mark);
     return cudaSuccess;
 }
@@ -294,10 +310,10 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
         return give(cudaErrorCapturedEvent);
     if (const cudaError_t error = capture_forbids_unsafe_call())
         return error;
-    const bool learns = !work_is_known(event->mark, {});
     if (!simcuda_omits_next(OMIT_EVENT_QUERY) && !work_is_done(event->mark))
         return cudaErrorNotReady;
-    simcuda_omits(OMIT_EVENT_QUERY, learns);
+    if (simcuda_omits(OMIT_EVENT_QUERY))
+        work_leave_out(event->mark);
     return cudaSuccess;
 }
 

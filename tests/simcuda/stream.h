@@ -10,9 +10,9 @@ struct CUstream_st {
     int chain;
     bool blocking; /* ordered with the legacy default stream */
     int priority;
-    simcuda::work_handle last;  /* what the next work waits for */
-    simcuda::capture *capture;  /* under way, or nullptr */
-    simcuda::node_set frontier; /* of the capture: what its next node waits for */
+    simcuda::work_handle last;    /* what the next work waits for */
+    simcuda::capture *capture;    /* under way, or nullptr */
+    simcuda::node_waits frontier; /* of the capture: what its next node waits for */
 };
 
 struct CUevent_st {
@@ -20,7 +20,7 @@ struct CUevent_st {
     simcuda::work_handle mark; /* of the latest record; nullptr: never recorded */
     simcuda::capture *capture; /* the latest record was captured: nodes that it stands behind */
     uint64_t capture_number;
-    simcuda::node_set nodes;
+    simcuda::node_waits nodes;
 };
 
 namespace simcuda {

@@ -1,5 +1,6 @@
 #include "work.h"
 
+#include "intent.h"
 #include "memory.h"
 #include "progress.h"
 #include "races.h"
@@ -128,6 +129,13 @@ bool run_one(bool wanted_only) {
     return false;
 }
 
+/* Later work of the host is ordered behind it. */
+void learn(const work_handle &target) {
+    clock_join(queue().host, target->clock);
+    intent_learn(target);
+    settle();
+}
+
 void want(const work_handle &target) {
     std::vector<work *> stack = {target.get()};
     while (!stack.empty()) {
@@ -164,7 +172,7 @@ int chain_create() {
 }
 
 work_handle work_add(int chain, const std::string &name, std::function<bool()> advance,
-                     const std::vector<work_handle> &after) {
+                     const std::vector<work_handle> &after, const std::vector<work_handle> &left_out) {
     queue_state &q = queue();
     work_handle w = std::make_shared<work>();
     w->name = name;
@@ -185,6 +193,7 @@ work_handle work_add(int chain, const std::string &name, std::function<bool()> a
     if (w->clock.size() <= (size_t)chain)
         w->clock.resize((size_t)chain + 1);
     w->clock[(size_t)chain] = w->position;
+    intent_add(*w, after, left_out);
     q.pending++;
     q.unfinished.push_back(w);
     progress_start();
@@ -211,8 +220,11 @@ void work_finish(const work_handle &target) {
     while (!target->done)
         if (!run_one(wanted_only))
             usleep(20); /* all wait for another process */
-    clock_join(queue().host, target->clock);
-    settle();
+    learn(target);
+}
+
+void work_leave_out(const work_handle &target) {
+    intent_leave_out(target, queue().host);
 }
 
 void work_finish_all() {
@@ -231,17 +243,8 @@ bool work_is_done(const work_handle &target) {
             return false;
     }
     if (target)
-        clock_join(queue().host, target->clock);
-    settle();
+        learn(target);
     return true;
-}
-
-bool work_is_known(const work_handle &target, const std::vector<work_handle> &after) {
-    vector_clock known = queue().host;
-    for (const work_handle &earlier : after)
-        if (earlier)
-            clock_join(known, earlier->clock);
-    return !target || ((size_t)target->chain < known.size() && known[(size_t)target->chain] >= target->position);
 }
 
 void work_forget() {

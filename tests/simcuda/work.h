@@ -26,6 +26,7 @@ struct work : std::enable_shared_from_this<work> {
     int chain = 0;
     uint64_t position = 0;                            /* in its chain, from 1 */
     vector_clock clock;                               /* own position included */
+    vector_clock intended;                            /* likewise, see intent.h */
     std::vector<std::shared_ptr<work>> after, before; /* not yet done; waiting for this */
     size_t waits = 0;                                 /* unfinished works in `after` */
     bool done = false, wanted = false, started = false;
@@ -52,21 +53,19 @@ struct hold {
 int chain_create();
 
 /* Makes the work wait for `after`, gives it the next position of the chain, and puts it up for running. It may run at
- * once when the seed is for early work. */
+ * once when the seed is for early work. left_out: what it was to wait for, too (intent.h). */
 work_handle work_add(int chain, const std::string &name, std::function<bool()> advance,
-                     const std::vector<work_handle> &after);
+                     const std::vector<work_handle> &after, const std::vector<work_handle> &left_out = {});
 
 /* Runs works, this one and what it waits for at least, until it is done; later work of the host is ordered behind it.
  */
 void work_finish(const work_handle &target);
 void work_finish_all();
-bool work_is_done(const work_handle &target); /* and if so, later work of the host is ordered behind it */
-void work_poll();                             /* lets a little work run, as time passes on a real device */
-bool work_progress();                         /* lets one work go on; false: none can */
-void work_forget();                           /* drops what is queued */
-
-/* Whether new work that comes behind `after`, and behind what the host has waited for, comes behind the target. */
-bool work_is_known(const work_handle &target, const std::vector<work_handle> &after);
+void work_leave_out(const work_handle &target); /* would be work_finish, but is left out (intent.h) */
+bool work_is_done(const work_handle &target);   /* and if so, later work of the host is ordered behind it */
+void work_poll();                               /* lets a little work run, as time passes on a real device */
+bool work_progress();                           /* lets one work go on; false: none can */
+void work_forget();                             /* drops what is queued */
 
 /* The work that runs now on this host thread, or nullptr. */
 extern thread_local work *running_work;
