@@ -9,7 +9,7 @@ source "$(dirname "$0")/support/launch.sh"
 source "$tests/support/parity.sh"
 programs=$build/simulated # fsdp_train beside the simulated device
 if [[ ${2:-} == all ]]; then
-    seeds=$(seq 20) golden_cases=' gpt2-tiny gpt2-tied llama-untied ' patience=1200
+    seeds=$(seq 20) golden_cases=' gpt2-tiny gpt2-tied llama-tied ' patience=1200
 else
     seeds='1 2' golden_cases=' gpt2-tiny '
 fi

@@ -284,8 +284,8 @@ static void norm_backward(void **state) {
 
 /* Sums, rows and weight that shared memory holds in part or not at all. */
 static void norm_backward_of_wide_rows(void **state) {
-    const int64_t widths[] = {768, 6000, 11000, 21000};
-    for (int w = 0; w < 4; w++) {
+    const int64_t widths[] = {768, 6000, 11000, 21000, 4000};
+    for (int w = 0; w < 5; w++) {
         launch l = norm_backward_launch(3, widths[w], w % 2 == 0 ? NORM_LAYER : NORM_RMS, w % 2 == 0, w != 2);
         check_launch(state, &l, norm_backward_accuracy(&l));
     }
@@ -681,10 +681,14 @@ static void nothing(void **state) {
     operand weight = floats(width, 1, 2), table = floats(5, width, 3), statistics = floats(0, 2, 1);
     operand rotation = floats(4, 2, 1), none = floats(0, 1, 1), squares = operand_make(DTYPE_F64, 0, 1);
     operand total = operand_make(DTYPE_F64, 1, 1), double_width = floats(0, 2 * width, 1);
+    operand three = operand_random_integers(3, 3, 1), thin = floats(3, 0, 1);
     const launch launches[] = {
         {.kind = OPERATION_EMBEDDING, .in = {tokens, table}, .out = {f}},
         {.kind = OPERATION_EMBEDDING_BACKWARD, .in = {f, tokens, tokens}, .out = {table}},
         {.kind = OPERATION_POSITION_BACKWARD, .in = {f}, .out = {table}},
+        {.kind = OPERATION_EMBEDDING_BACKWARD, .in = {thin, three, three}, .out = {thin}},
+        {.kind = OPERATION_POSITION_BACKWARD, .in = {thin}, .out = {thin}},
+        {.kind = OPERATION_COLUMN_SUM, .in = {thin}, .out = {none}},
         {.kind = OPERATION_NORM, .in = {f, {0}, weight}, .out = {f, {0}, statistics}},
         {.kind = OPERATION_NORM_BACKWARD, .in = {f, {0}, f, statistics, weight}, .out = {f, weight, weight}},
         {.kind = OPERATION_COLUMN_SUM, .in = {f}, .out = {weight}},
@@ -711,8 +715,8 @@ static void nothing(void **state) {
         l.accumulate = l.kind == OPERATION_ADAMW ? 7 : 0;
         check_typed(*state, &l, exact);
     }
-    operand all[] = {f,          tokens,   doubles, results, counts, weight,      table,
-                     statistics, rotation, none,    squares, total,  double_width};
+    operand all[] = {f,        tokens, doubles, results, counts,       weight, table, statistics,
+                     rotation, none,   squares, total,   double_width, three,  thin};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         operand_release(&all[i]);
 }
