@@ -4,9 +4,9 @@
  *
  *   bench_checkpoint FOLDER [MEGABYTES [RANKS [COMMAND]]]     default: 600 MB of state, 2 ranks
  *
- * COMMAND, as in "python bench/checkpoint_dcp.py", is then run with the same folder, megabytes and ranks. All is done
- * in turn, five times, and the best counts. Before reading, the system is told to forget what it has cached of the
- * files. */
+ * COMMAND, as in "python bench/checkpoint_dcp.py", is then run with the same folder, megabytes, ranks and rounds. All
+ * is done in turn, in five rounds, and the best counts. Before reading, the system is told to forget what it has cached
+ * of the files. */
 #include "shard/checkpoint.h"
 #include "comm/loopback.h"
 #include "engine/checked.h"
@@ -193,7 +193,7 @@ static void measure(member *members, int64_t bytes) {
 }
 
 static int run_peer(const char *command, const char *folder, int64_t megabytes, int ranks) {
-    char *line = memory_format("%s '%s' %lld %d", command, folder, (long long)megabytes, ranks);
+    char *line = memory_format("%s '%s' %lld %d %d", command, folder, (long long)megabytes, ranks, ROUNDS);
     const int result = system(line);
     free(line);
     return result == 0 ? EXIT_FINISHED : EXIT_INTERNAL;
