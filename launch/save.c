@@ -33,14 +33,15 @@ struct checkpoints {
 /* Touched before training, so that the first checkpoint does not wait for the system to find the memory. */
 static bool allocate_copy(const trainer *t, checkpoints *c, error *e) {
     const size_t bytes = (size_t)t->plan->copy_bytes;
+    error why = {0};
     if (t->world->rank >= t->plan->layout->group_size)
         return true;
-    c->copy = malloc(bytes);
-    if (c->copy == NULL)
-        return error_set_own(e, EXIT_USAGE,
-                             "no %.1f MB of memory for the copy of the state that is written to checkpoints; set "
-                             "[output] checkpoint_background = no",
-                             (double)bytes / 1e6);
+    if (!t->device->functions->allocate_host(t->device, bytes, &c->copy, &why))
+        return error_set_own(
+            e, EXIT_USAGE,
+            "no memory for the copy of the state that is written to checkpoints: %.1800s; set [output] "
+            "checkpoint_background = no",
+            why.message);
     memset(c->copy, 0xff, bytes); /* zeros would be had without touching */
     return true;
 }
@@ -57,7 +58,8 @@ void save_close(trainer *t) {
     if (c == NULL)
         return;
     background_close(c->thread);
-    free(c->copy);
+    if (c->copy != NULL)
+        t->device->functions->release_host(t->device, c->copy);
     free(c->folder);
     free(c);
     t->checkpoints = NULL;

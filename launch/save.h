@@ -9,10 +9,10 @@ bool save_model(trainer *t, error *e);
 
 /* ---- checkpoints ----
  *
- * With [output] checkpoint_background = yes a checkpoint begins with a copy of the state in host memory, which was
- * allocated at start-up (plan->copy_bytes); a thread writes it while training goes on. Ranks tell each other between
- * steps, with what they tell each other anyway, whether their threads are done, and only when all are they meet and go
- * on to the next part of the work; so nobody waits. There is one checkpoint at a time.
+ * With [output] checkpoint_background = yes a checkpoint begins with a copy of the state in the device's host memory,
+ * which was allocated at start-up (plan->copy_bytes); a thread writes it while training goes on. Ranks tell each other
+ * between steps, with what they tell each other anyway, whether their threads are done, and only when all are they meet
+ * and go on to the next part of the work; so nobody waits. There is one checkpoint at a time.
  *
  * When a checkpoint is complete, older ones beyond [output] keep have been removed, and metrics get its event. A
  * failure is a warning on standard error and t->unsaved or, with checkpoint_failure = stop, the error. */

@@ -14,7 +14,7 @@ typedef struct checkpoints checkpoints;
 typedef struct trainer {
     const config *config;
     world *world;
-    const device *device;
+    device *device;
     const plan *plan;
     data *data;
     run *train, *validation; /* NULL: not part of this run */

@@ -98,4 +98,25 @@ done
 SIMCUDA_DEVICES=1 on_gpus 2 shared $batch device.share=yes shard.reduce=reproducible
 expect 'two ranks on one GPU: the bits of one rank' same_run one shared
 expect 'and a warning' grep -q 'warning: ranks share a GPU' stderr
+
+# ---- checkpoints: copied to pinned memory, and written while training goes on ----
+
+saved() { # FOLDER OVERRIDE ...
+    rm -rf "$1"
+    train 2 config.ini device.kind=cuda output.folder="$1" $batch shard.reduce=reproducible output.checkpoint_every=1 "${@:2}"
+}
+same_states() { # FOLDER FOLDER: the files of all checkpoints
+    (cd "$1/checkpoints" && sha256sum -- step-0000000[12]/*.bin) | (cd "$2/checkpoints" && sha256sum --check --quiet)
+}
+SIMCUDA_PINNED=100K expect 'checkpoints in the foreground, which pin little' saved foreground output.checkpoint_background=no
+for seed in $seeds; do
+    SIMCUDA_SEED=$seed expect "seed $seed: checkpoints in the background" saved background
+    expect "seed $seed: the same bytes" same_states foreground background
+done
+rm -r background/checkpoints/step-00000002 background/model
+expect 'a run that goes on from one' train 2 config.ini device.kind=cuda output.folder=background $batch shard.reduce=reproducible
+expect 'says so' grep -q '"event":"resume","step":1' background/metrics.jsonl
+expect 'to the bits of a run that was never stopped' same_run one background
+SIMCUDA_PINNED=100K saved refused
+expect 'no memory to pin' grep -qE '^fsdp_train: rank [01] \([^)]*\): no memory for the copy of the state that is written to checkpoints: cudaHostAlloc: this machine has no [0-9.]* MB of memory to pin; set \[output\] checkpoint_background = no' stderr
 finish

@@ -71,7 +71,7 @@ typedef struct device_functions {
      * takes about as long as writing all of the memory. NULL: its pages are what they are. */
     void (*enlarge_pages)(device *d, const device_memory *memory);
 
-    /* Zeroed host memory for copy_in and copy_out (CUDA: pinned). */
+    /* Zeroed host memory for copy_in and copy_out, and for large reads (CUDA: pinned). */
     bool (*allocate_host)(device *d, size_t bytes, void **memory, error *e);
     void (*release_host)(device *d, void *memory);
 

@@ -37,6 +37,13 @@ ranges &pinned() {
 }
 size_t allocated_bytes;
 
+size_t pinned_bytes() {
+    size_t bytes = 0;
+    for (const auto &range : pinned())
+        bytes += range.second;
+    return bytes;
+}
+
 void *reserve(size_t bytes) {
     void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
@@ -184,7 +191,8 @@ cudaError_t cudaHostAlloc(void **address, size_t bytes, unsigned) {
     *address = nullptr;
     if (bytes == 0)
         return cudaSuccess;
-    void *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    void *p =
+        pinned_bytes() + bytes <= environment().pinned ? aligned_alloc(4096, (bytes + 4095) / 4096 * 4096) : nullptr;
     if (!p)
         return give(cudaErrorMemoryAllocation);
     memset(p, 0xff, bytes);

@@ -1,5 +1,6 @@
 #include "settings.h"
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
@@ -25,6 +26,7 @@ size_t environment_bytes(const char *name, size_t otherwise) {
 settings read() {
     settings s;
     s.memory = environment_bytes("SIMCUDA_MEMORY", (size_t)8 << 30);
+    s.pinned = environment_bytes("SIMCUDA_PINNED", SIZE_MAX);
     s.devices = environment_number(
         "SIMCUDA_DEVICES", environment_number("OMPI_COMM_WORLD_LOCAL_SIZE", environment_number("MPI_LOCALNRANKS", 1)));
     s.architecture = environment_number("SIMCUDA_ARCHITECTURE", 80);

@@ -7,7 +7,7 @@
 namespace simcuda {
 
 struct settings {
-    size_t memory;
+    size_t memory, pinned;
     int devices;
     int architecture; /* 80: compute capability 8.0 */
     int driver;

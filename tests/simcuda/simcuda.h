@@ -26,7 +26,8 @@
  * A misuse is reported on standard error with kernel, block, thread, array, source line and seed, and ends the process
  * with code 86; a test catches it instead (simcuda_catch).
  *
- * Environment: SIMCUDA_SEED (0), SIMCUDA_MEMORY (bytes, or with K, M, G; 8G), SIMCUDA_DEVICES (local ranks),
+ * Environment: SIMCUDA_SEED (0), SIMCUDA_MEMORY (bytes, or with K, M, G; 8G), SIMCUDA_PINNED (bytes of host memory that
+ * the host has to give for pinning, likewise; no limit), SIMCUDA_DEVICES (local ranks),
  * SIMCUDA_ARCHITECTURE (80, 86, 90 or 100: limits of shared memory; 80), SIMCUDA_DRIVER (version as
  * cudaDriverGetVersion gives it; 13000), SIMCUDA_RACES (0: races are not looked for, which saves 8 bytes of shadow per
  * byte and much time), SIMCUDA_OMIT (cudaStreamWaitEvent:N

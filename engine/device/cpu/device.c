@@ -75,9 +75,10 @@ static void cpu_enlarge_pages(device *d, const device_memory *memory) {
 }
 
 static bool cpu_allocate_host(device *d, size_t bytes, void **memory, error *e) {
-    (void)d, (void)e;
-    *memory = memory_allocate(bytes, 1);
-    return true;
+    (void)d;
+    *memory = calloc(bytes > 0 ? bytes : 1, 1);
+    return *memory != NULL ||
+           error_set_own(e, EXIT_LAUNCH, "this machine has no %.1f MB of memory to give", (double)bytes / 1e6);
 }
 
 static void cpu_release_host(device *d, void *memory) {

@@ -162,7 +162,11 @@ static void cuda_release(device *d, device_memory *memory) {
 
 static bool cuda_allocate_host(device *d, size_t bytes, void **memory, error *e) {
     (void)d;
-    if (!cuda_good(cudaHostAlloc(memory, bytes, cudaHostAllocDefault), "cudaHostAlloc", e))
+    const cudaError_t found = cudaHostAlloc(memory, bytes, cudaHostAllocDefault);
+    if (found == cudaErrorMemoryAllocation)
+        return error_set_own(e, EXIT_LAUNCH, "cudaHostAlloc: this machine has no %.1f MB of memory to pin",
+                             (double)bytes / 1e6);
+    if (!cuda_good(found, "cudaHostAlloc", e))
         return false;
     memset(*memory, 0, bytes);
     return true;
