@@ -154,6 +154,12 @@ bool metrics_validation(metrics *m, int64_t step, double loss, error *e) {
     return write_event(m, event, e);
 }
 
+bool metrics_checkpoint_started(metrics *m, int64_t step, error *e) {
+    json_t *event = new_event("checkpoint_started");
+    add_integer(event, "step", step);
+    return write_event(m, event, e);
+}
+
 bool metrics_checkpoint(metrics *m, int64_t step, double seconds, double stall, error *e) {
     json_t *event = new_event("checkpoint");
     add_integer(event, "step", step);

@@ -5,7 +5,8 @@
  *   {"event":"step", ...}        a step, numbered from 1
  *   {"event":"validation", ...}  a validation loss
  *   {"event":"resume", ...}      where this start goes on, after its start event
- *   {"event":"checkpoint", ...}  one is complete: its step, the seconds that it took, and stall, those of them in which
+ *   {"event":"checkpoint_started", ...}  one of this step is being written
+ *   {"event":"checkpoint", ...}  it is complete: its step, the seconds that it took, and stall, those of them in which
  *                               training stood still
  *   {"event":"end", ...}         how it ended
  *
@@ -63,6 +64,7 @@ bool metrics_start(metrics *m, json_t *fields, error *e);
 bool metrics_step(metrics *m, const step_report *report, error *e);
 bool metrics_validation(metrics *m, int64_t step, double loss, error *e);
 
+bool metrics_checkpoint_started(metrics *m, int64_t step, error *e);
 bool metrics_checkpoint(metrics *m, int64_t step, double seconds, double stall, error *e);
 
 /* `fields`: an object with step, from, ranks (of the saver) and changes; its reference is taken. */

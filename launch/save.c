@@ -102,8 +102,10 @@ static void work(void *writing) {
     checkpoint_work(writing);
 }
 
-static void begin(trainer *t, const position *at, bool in_background) {
+static bool begin(trainer *t, const position *at, bool in_background, error *e) {
     checkpoints *c = t->checkpoints;
+    if (t->world->rank == 0 && !metrics_checkpoint_started(t->metrics, at->step, e))
+        return false;
     const checkpoint_state state = training_state_of(t->plan, &c->state);
     checkpoint_facts facts = {
         .step = at->step, .updates = training_state_updates(t->plan, t->train), .keep = t->config->output.keep};
@@ -118,13 +120,15 @@ static void begin(trainer *t, const position *at, bool in_background) {
     if (in_background)
         background_start(c->thread, work, c->writing);
     c->stall = seconds_now() - c->began;
+    return true;
 }
 
 /* All in the foreground. */
 static bool write_now(trainer *t, const position *at, error *e) {
     checkpoints *c = t->checkpoints;
     error why = {0};
-    begin(t, at, false);
+    if (!begin(t, at, false, e))
+        return false;
     do
         checkpoint_work(c->writing);
     while (checkpoint_meet(c->writing, &why));
@@ -168,8 +172,7 @@ bool save_checkpoint(trainer *t, const position *at, bool wait, error *e) {
         return true;
     if (wait || t->checkpoints->thread == NULL)
         return write_now(t, at, e);
-    begin(t, at, true);
-    return true;
+    return begin(t, at, true, e);
 }
 
 void save_abandon(trainer *t) {

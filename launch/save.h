@@ -14,6 +14,12 @@ bool save_model(trainer *t, error *e);
  * between steps, with what they tell each other anyway, whether their threads are done, and only when all are they meet
  * and go on to the next part of the work; so nobody waits. There is one checkpoint at a time.
  *
+ * A killed run goes on from its newest complete checkpoint. Written in the foreground, that is at most one interval
+ * (checkpoint_every) back. In the background it is at most one interval before the checkpoint that is being written, so
+ * that what is lost is at most one interval and the steps done since that one was started: as many as its writing
+ * takes, and at most another interval, since the next one waits for it. (metrics.jsonl has both moments. A checkpoint
+ * that failed is one that is not there.)
+ *
  * When a checkpoint is complete, older ones beyond [output] keep have been removed, and metrics get its event. A
  * failure is a warning on standard error and t->unsaved or, with checkpoint_failure = stop, the error. */
 

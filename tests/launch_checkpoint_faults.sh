@@ -5,31 +5,9 @@
 set -uo pipefail
 # shellcheck source=tests/support/launch.sh
 source "$(dirname "$0")/support/launch.sh"
-export OMPI_MCA_odls_base_sigkill_timeout=0
-
-"$build/tool_tokens" tokens.bin 97 3000 tokens16
-cat > config.ini << 'END'
-[model]
-family = llama
-layers = 1
-width = 8
-heads = 2
-vocabulary = 97
-context = 16
-[data]
-train = tokens.bin
-format = tokens16
-[train]
-steps = 4
-global_batch = 4
-[shard]
-reduce = reproducible
-[device]
-kind = cpu
-threads = 1
-[output]
-checkpoint_every = 2
-END
+# shellcheck source=tests/support/checkpoints.sh
+source "$tests/support/checkpoints.sh"
+tiny_run 4 2
 
 steps_of() {
     (cd out/checkpoints && echo *)
@@ -43,16 +21,6 @@ said() { # PATTERN: on standard error
     grep -qE "$1" stderr
 }
 
-with_fault() { # RANK NUMBER COMMAND ...: that operation on checkpoints fails
-    rm -f report
-    FAULT_PATH=/checkpoints FAULT_RANK=$1 FAULT_NUMBER=$2 FAULT_REPORT=$PWD/report \
-        LD_PRELOAD=$build/libpreload_faults.so "${@:3}"
-}
-
-last_step() {
-    grep -o '"event":"step","step":[0-9]*' out/metrics.jsonl 2> /dev/null | tail -n 1 | grep -o '[0-9]*$' || echo 0
-}
-
 # Every operation fails once
 train 2 config.ini output.folder=straight
 expect "an undisturbed run" test $? -eq 0
@@ -60,7 +28,7 @@ faults=0
 for rank in 0 1; do
     for ((number = 1; ; number++)); do
         rm -rf out
-        with_fault $rank $number train 2 config.ini output.folder=out
+        with_fault $rank $number train 2 config.ini
         code=$?
         [[ -e report ]] || break
         faults=$((faults + 1))
@@ -71,7 +39,7 @@ for rank in 0 1; do
             expect "$what: said" said "^fsdp_train: warning: no checkpoint of step [24]: rank $rank \([^)]*\): out/checkpoints.*: Input/output error"
             expect "$what: the other stands alone" test "$(steps_of)" = step-00000002 -o "$(steps_of)" = step-00000004
         fi
-        train 1 config.ini output.folder=out
+        train 1 config.ini
         expect "$what: what is there is whole" test "$(grep -c 'passed over' stderr)" -eq 0
     done
 done
@@ -79,29 +47,27 @@ expect "faults at both ranks" test $faults -ge 16
 expect "a rank with fewer operations than faults ran undisturbed" test $code -eq 0
 
 rm -rf out
-with_fault 1 2 train 2 config.ini output.folder=out output.checkpoint_failure=stop
+with_fault 1 2 train 2 config.ini output.checkpoint_failure=stop
 expect "checkpoint_failure = stop ends the run" test $? -ne 0
 expect "and says why" said '^fsdp_train: no checkpoint of step 2: rank 1 \([^)]*\): out/checkpoints/step-00000002.incomplete/shard-00001.bin: cannot write: Input/output error'
 
 # A file that may not grow, a folder that may not be written
 rm -rf out
-mpirun -np 2 --oversubscribe --bind-to none "$build/fsdp_train" config.ini output.folder=out train.steps=1000000 \
-    output.checkpoint_every=50 > stdout 2> stderr < /dev/null &
-job=$!
+start 2 train.steps=1000000 output.checkpoint_every=50
 until grep -qs '"checkpoint"' out/metrics.jsonl; do sleep 0.02; done
-prlimit --pid "$(awk '{ print $2 }' "/proc/$job/task/$job/children")" --fsize=1000
+prlimit --pid "$(ranks_of $job | cut -d ' ' -f 2)" --fsize=1000
 for ((wait = 0; wait < 200; wait++)); do
     grep -qs 'no checkpoint' stderr && break
     sleep 0.05
 done
-steps=$(last_step)
+steps=$(last step)
 sleep 0.3
 expect "a limit on a rank's files is a failed write" said \
     'no checkpoint of step [0-9]*: rank 1 \([^)]*\): out/checkpoints/step-.*.incomplete/shard-00001.bin: cannot write: File too large'
-expect "which the run survives" test "$(last_step)" -gt "$steps"
+expect "which the run survives" test "$(last step)" -gt "$steps"
 expect "and does not forget" grep -q 'warning: no checkpoint since step ' stdout
 expect "earlier ones stand" compgen -G 'out/checkpoints/step-*[0-9]/manifest.json'
-kill -KILL "$(awk '{ print $1 }' "/proc/$job/task/$job/children")"
+kill -KILL "$(ranks_of $job | cut -d ' ' -f 1)"
 wait $job 2> /dev/null
 
 # A full disk: room for one checkpoint and part of the next
@@ -119,7 +85,7 @@ if unshare --mount -- mount -t tmpfs tmpfs out 2> refusal; then
     rm -rf out
     "$build/fsdp_train" config.ini output.folder=whole > /dev/null
     blocks=$(($(du -s --block-size=4096 whole/checkpoints/step-00000002 | cut -f 1) * 3 / 2))
-    expect "a run on a full disk goes on" on_a_small_disk bash -c 'train 2 config.ini output.folder=out'
+    expect "a run on a full disk goes on" on_a_small_disk bash -c 'train 2 config.ini'
     expect "and says so" said '^fsdp_train: warning: no checkpoint of step 4: rank [01] \([^)]*\): out/checkpoints.*: No space left on device'
     expect "the older checkpoint stands alone" test "$(< out/left)" = step-00000002
     expect "and the model is that of an undisturbed run" same_model straight
@@ -130,21 +96,15 @@ fi
 rm -rf out
 mkdir out
 touch out/checkpoints
-train 2 config.ini output.folder=out output.resume=no
+train 2 config.ini output.resume=no
 expect "a file in the way" said 'out/checkpoints: cannot open: Not a directory'
 
 # In the background: rank 0's thread sleeps at the fourth operation, in the file of the checkpoint of step 50
 slowly() { # a long run in the background, past step 60 while that is written; it is $job
-    rm -rf out report
-    FAULT_PATH=/checkpoints FAULT_NUMBER=4 FAULT_SLEEP=2 FAULT_REPORT=$PWD/report \
-        LD_PRELOAD=$build/libpreload_faults.so "$build/fsdp_train" config.ini output.folder=out \
-        train.steps=20000 output.checkpoint_every=50 output.keep=1000 > stdout 2> stderr &
-    job=$!
-    until [[ $(last_step) -ge 60 ]] || ! kill -0 $job; do sleep 0.01; done
+    rm -rf out
+    FAULT_SLEEP=2 with_fault 0 4 start 1 train.steps=20000 output.checkpoint_every=50 output.keep=1000
+    until [[ $(last step) -ge 60 ]] || ! kill -0 $job; do sleep 0.01; done
     expect "training goes on while a checkpoint is written" test -e report -a ! -e out/checkpoints/step-00000050
-}
-is_complete() { # STEP
-    "$build/fsdp_export" "out/checkpoints/step-$(printf %08d "$1")" --verify
 }
 number_of() { # LINE: its place in metrics.jsonl
     grep -n "\"event\":$1" out/metrics.jsonl | head -n 1 | cut -d : -f 1
@@ -152,7 +112,7 @@ number_of() { # LINE: its place in metrics.jsonl
 slowly
 until grep -q '"event":"step","step":101,' out/metrics.jsonl || ! kill -0 $job; do sleep 0.02; done
 expect "a second checkpoint waits for the first" test "$(number_of '"checkpoint","step":50,')" -lt "$(number_of '"step","step":101,')"
-expect "which is of the step that it was begun at" is_complete 50
+expect "which is of the step that it was begun at" is_whole out/checkpoints/step-00000050
 expect "training stood still for a part of the time" awk -F '[:,}]' '/"event":"checkpoint","step":50,/ {
     exit !($6 > 1.9 && $8 < $6 && $8 > 0) }' out/metrics.jsonl
 kill -KILL $job
@@ -161,32 +121,30 @@ slowly
 kill -TERM $job
 wait $job
 expect "a signal to end: code" test $? -eq 143
-expect "a signal to end waits for what is being written" is_complete 50
-expect "and writes one more" is_complete "$(last_step)"
+expect "a signal to end waits for what is being written" is_whole out/checkpoints/step-00000050
+expect "and writes one more" is_whole "out/checkpoints/step-$(printf %08d "$(last step)")"
 slowly
 kill -TERM $job
 sleep 0.3
 kill -TERM $job
 wait $job
 expect "a second signal ends at once" test $? -eq 143 -a ! -e out/checkpoints/step-00000050
-train 1 config.ini output.folder=out train.steps=50
-expect "and does no harm" is_complete 50
+train 1 config.ini train.steps=50
+expect "and does no harm" is_whole out/checkpoints/step-00000050
 rm -rf out report
-FAULT_SLEEP=2 with_fault 0 4 "$build/fsdp_train" config.ini output.folder=out train.steps=100 output.checkpoint_every=1 \
-    optimizer.learning_rate=1e38 > stdout 2> stderr
+FAULT_SLEEP=2 with_fault 0 4 train 1 config.ini train.steps=100 output.checkpoint_every=1 optimizer.learning_rate=1e38
 expect "a loss that is not finite ends the run" said '^fsdp_train: step [0-9]*: .* is not finite'
-expect "once what is being written is complete" is_complete 1
+expect "once what is being written is complete" is_whole out/checkpoints/step-00000001
 
 # One run at a time
 rm -rf out
-"$build/fsdp_train" config.ini output.folder=out train.steps=1000000 > first.log 2>&1 &
-job=$!
+start 1 train.steps=1000000
 until grep -qs '"step"' out/metrics.jsonl; do sleep 0.02; done
-train 2 config.ini output.folder=out
+train 2 config.ini
 expect "a second run is refused" said "\[output\] folder = out: another run writes there: process $job on host $(hostname), started "
 kill -KILL $job
 wait $job 2> /dev/null
-train 1 config.ini output.folder=out train.steps=1000001 output.checkpoint_every=1000000 &
+train 1 config.ini train.steps=1000001 output.checkpoint_every=1000000 &
 until [[ $(grep -cs '"start"' out/metrics.jsonl) -eq 2 ]] || ! kill -0 $!; do sleep 0.02; done
 expect "a dead run's lock is taken over" kill -0 $!
 pkill -KILL -P $!

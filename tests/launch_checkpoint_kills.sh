@@ -5,53 +5,18 @@
 set -uo pipefail
 # shellcheck source=tests/support/launch.sh
 source "$(dirname "$0")/support/launch.sh"
-export OMPI_MCA_odls_base_sigkill_timeout=0
+# shellcheck source=tests/support/checkpoints.sh
+source "$tests/support/checkpoints.sh"
 kills=${2:-12}
 interval=5
+tiny_run $((kills * 80)) $interval
 
-"$build/tool_tokens" tokens.bin 97 3000 tokens16
-cat > config.ini << END
-[model]
-family = llama
-layers = 1
-width = 8
-heads = 2
-vocabulary = 97
-context = 16
-[data]
-train = tokens.bin
-format = tokens16
-[train]
-steps = $((kills * 80))
-global_batch = 4
-[shard]
-reduce = reproducible
-[device]
-kind = cpu
-threads = 1
-[output]
-checkpoint_every = $interval
-log_every = 1000
-END
-
-start() { # COMMAND ...: in the background; its process is $job
-    "$@" mpirun -np 2 --oversubscribe --bind-to none "$build/fsdp_train" config.ini output.folder=out \
-        "output.checkpoint_background=$background" > stdout 2> stderr < /dev/null &
-    job=$!
-}
-
-count() { # EVENT: how many of them metrics.jsonl has
-    grep -cs "\"event\":\"$1\"" out/metrics.jsonl
-}
-
-last() { # EVENT: its last step
-    grep -s "\"event\":\"$1\"" out/metrics.jsonl | grep -o '"step":[0-9]*' | tail -n 1 | grep -o '[0-9]*$' || echo 0
+start_run() {
+    start 2 "output.checkpoint_background=$background" output.log_every=1000
 }
 
 kill_while_saving() { # RANK OPERATION one|all: instead of that operation on checkpoints
-    rm -f report
-    start env FAULT_PATH=/checkpoints FAULT_RANK="$1" FAULT_NUMBER="$2" FAULT_KILL="$3" FAULT_REPORT="$PWD/report" \
-        LD_PRELOAD="$build/libpreload_faults.so"
+    FAULT_KILL=$3 with_fault "$1" "$2" start_run
     wait $job 2> /dev/null
     expect "kill $number: operation $2 of rank $1" test -s report
 }
@@ -59,12 +24,12 @@ kill_while_saving() { # RANK OPERATION one|all: instead of that operation on che
 kill_while_training() { # MILLISECONDS RANK one|all: after the first step of this start
     local starts ranks=()
     starts=$(count start)
-    start
+    start_run
     until [[ $(count start) -gt $starts && $(tail -n 1 out/metrics.jsonl) == *'"event":"step"'* ]] || ! kill -0 $job; do
         sleep 0.01
     done
     sleep "$(printf '0.%03d' "$1")"
-    read -ra ranks 2> /dev/null < "/proc/$job/task/$job/children"
+    read -ra ranks < <(ranks_of $job 2> /dev/null)
     expect "kill $number: two ranks were there to kill" test ${#ranks[@]} -eq 2
     if [[ $3 == one ]]; then
         kill -KILL "${ranks[$2]}"
@@ -74,28 +39,37 @@ kill_while_training() { # MILLISECONDS RANK one|all: after the first step of thi
     wait $job 2> /dev/null
 }
 
-# A checkpoint that is written in the background is of a step that lies behind the one that is being done.
+# The newest checkpoint is the last that was started or, if that was not completed, the one before; and as long as one
+# is being written, no more than an interval of steps is done beside it, in the foreground none.
 check_what_is_left() {
-    local checkpoint done newest=0 allowed=$interval
-    [[ $background == no ]] || allowed=$((2 * interval))
-    done=$(last step)
+    local checkpoint newest=0 steps started allowed=0
+    steps=$(last step) started=$(last checkpoint_started)
     for checkpoint in out/checkpoints/step-*; do
         [[ ${checkpoint##*/} =~ ^step-[0-9]{8}$ ]] || continue
         newest=$((10#${checkpoint##*-}))
-        expect "kill $number: $checkpoint is whole" "$build/fsdp_export" "$checkpoint" --verify
+        expect "kill $number: $checkpoint is whole" is_whole "$checkpoint"
     done
-    expect "kill $number: at most $allowed of $done steps are lost" test $((done - newest)) -le $allowed
-    most=$((done - newest > most ? done - newest : most))
+    expect "kill $number: what was told to be complete is there" test "$newest" -ge "$(last checkpoint)"
+    if [[ $newest -eq $started ]]; then
+        kept=$((kept + 1))
+        expect "kill $number: $((steps - newest)) steps lost since the last checkpoint" test $((steps - newest)) -le $interval
+    else
+        [[ $background == no ]] || allowed=$interval
+        expect "kill $number: the checkpoint before that of step $started" test "$newest" -eq $((started - interval))
+        expect "kill $number: $((steps - started)) steps beside the one that was being written" test $((steps - started)) -le $allowed
+    fi
+    [[ $((steps - newest)) -le ${most[$background]} ]] || most[$background]=$((steps - newest))
 }
 
 rm -rf out
-background=yes start
+background=yes start_run
 wait $job
 expect "an undisturbed run" test -e out/model/model.safetensors
 mv out undisturbed
 
 RANDOM=7
-most=0
+declare -A most=([yes]=0 [no]=0)
+kept=0
 for ((number = 1; number <= kills; number++)); do
     background=$([[ $((number % 4)) -lt 2 ]] && echo yes || echo no)
     victims=$([[ $((RANDOM % 2)) -eq 0 ]] && echo one || echo all)
@@ -107,10 +81,12 @@ for ((number = 1; number <= kills; number++)); do
     check_what_is_left
 done
 expect "the kills came before the end" test "$(last step)" -lt $((kills * 80))
-background=yes start
+background=yes start_run
 wait $job
 expect "it goes on to the end" test "$(last step)" -eq $((kills * 80))
 expect "after as many starts as it was killed and got as far" test "$(count resume)" -gt $((kills / 2))
 expect "to the bits of the undisturbed run" cmp out/model/model.safetensors undisturbed/model/model.safetensors
-echo "$kills kills; at most $most steps were lost, of $interval from one checkpoint to the next"
+expect "kills came both while a checkpoint was being written and while none was" test $kept -gt 0 -a $kept -lt "$kills"
+echo "$kills kills, $kept while no checkpoint was being written; of $interval steps from one to the next, at most" \
+    "${most[yes]} were lost with checkpoints in the background, ${most[no]} in the foreground"
 finish
