@@ -1,6 +1,7 @@
 /* The collectives of devices that queue work, by what the device offers for talking to others (engine/device/
  * communication.h): each is queued on its stream, and an event behind it is what other streams wait for. Only the end
- * of a step waits on the host, and watches over time-outs and failures.
+ * of a step waits on the host, and watches over time-outs and failures. Before and behind each collective the device
+ * counts, in memory that the host sees, so that a hang is named in a replayed step as well.
  *
  * There is a communicator for each stream and sort of group, so that what is gathered and what is reduced can overlap.
  * All ranks queue all collectives in the order of the list, which is the same everywhere, so that no two ranks have
@@ -43,7 +44,9 @@ typedef struct queued_collectives {
     ring_graph graph;
     int64_t workspace[COLLECTIVE_STREAMS]; /* bytes from the arena's start; a stream's collectives use it in turn */
     exchange_part *parts;                  /* [world size]: of the exchange that is being queued */
-    int32_t done;                          /* in this step: collectives before this number are */
+    int64_t *reached, *passed;             /* [count], of the device: in how many steps the device's stream has come to
+                                              a collective, and has done it */
+    int32_t begun, done;                   /* in this step: collectives before these numbers are */
     bool waits, meets;                     /* for a collective; for the others at the end of the step, which is done */
     device_memory marks;                   /* what the window looks out of: nothing but its marks is used */
     bool *near;                            /* [world size] */
@@ -172,9 +175,11 @@ static void queued_issue(collectives *base, int32_t index) {
     const collective *o = &c->list[index];
     if (c->failure.code != 0)
         return;
-    window_mark(c->window, MARK_ISSUED, index, c->alarm.step);
-    if (queue_collective(c, index, &c->failure))
-        c->device->functions->record(c->device, o->stream, o->event);
+    if (!c->by->count(c->device, o->stream, &c->reached[index], &c->failure) ||
+        !queue_collective(c, index, &c->failure))
+        return;
+    c->device->functions->record(c->device, o->stream, o->event);
+    c->by->count(c->device, o->stream, &c->passed[index], &c->failure);
 }
 
 static bool queued_complete(collectives *base, int32_t index, int stream, error *e) {
@@ -195,10 +200,14 @@ static hang_report stand(void *collectives) {
     const queued_collectives *c = collectives;
     if (c->meets)
         return (hang_report){.state = HANG_MEETS, .step = c->alarm.step - 1};
-    hang_report mine = {.state = c->waits ? HANG_WAITS : HANG_LATE, .step = c->alarm.step, .index = c->done};
+    if (c->done == c->count || !c->waits || c->begun <= c->done) /* its own work comes first */
+        return (hang_report){.state = c->waits ? HANG_COMPUTES : HANG_LATE,
+                             .step = c->alarm.step,
+                             .index = (int32_t)minimum(c->done, c->count - 1)};
+    hang_report mine = {.state = HANG_WAITS, .step = c->alarm.step, .index = c->done};
     bool *missing = memory_allocate((size_t)c->world->size, sizeof *missing);
     const collective *o = &c->list[c->done];
-    for (int k = 0; k < o->group_size && c->waits; k++)
+    for (int k = 0; k < o->group_size; k++)
         missing[rank_of(o, k)] =
             c->near[rank_of(o, k)] && !window_marked(c->window, rank_of(o, k), MARK_ISSUED, c->done, c->alarm.step);
     if (hang_list_ranks(missing, c->world->size, mine.missing, sizeof mine.missing) == 0)
@@ -215,10 +224,21 @@ static void abort_all(queued_collectives *c) {
     c->link_count = 0;
 }
 
+/* Looks how far the device has come, and lets the peers see it; whether it has done another collective. */
+static bool come_further(queued_collectives *c) {
+    const int64_t step = c->alarm.step;
+    const int32_t before = c->done;
+    for (; c->begun < c->count && *(volatile int64_t *)&c->reached[c->begun] >= step; c->begun++)
+        window_mark(c->window, MARK_ISSUED, c->begun, step);
+    while (c->done < c->begun && *(volatile int64_t *)&c->passed[c->done] >= step)
+        c->done++;
+    return c->done > before;
+}
+
 /* What an occasional look finds wrong with a collective that does not come. */
 static bool look_around(queued_collectives *c, error *e) {
-    const collective *o = &c->list[c->done];
-    for (int k = 0; k < o->group_size; k++)
+    const collective *o = c->done < c->count ? &c->list[c->done] : NULL;
+    for (int k = 0; o != NULL && k < o->group_size; k++)
         if (alarm_find_dead(&c->alarm, rank_of(o, k), o->name, e))
             return false;
     for (int32_t l = 0; l < c->link_count; l++)
@@ -229,13 +249,17 @@ static bool look_around(queued_collectives *c, error *e) {
     return true;
 }
 
-/* Waits for an event behind the collective whose turn it is. Its time begins when those before it are done. */
+/* Waits for an event behind all collectives. The time of each begins when those before it are done. */
 static bool wait_for_event(queued_collectives *c, int32_t event, error *e) {
     patience p = patience_begin();
     double waited = 0, next_look = LOOK_SECONDS;
     while (!c->device->functions->recorded(c->device, event)) {
         if (alarm_raised(&c->alarm, e))
             return false;
+        if (come_further(c)) {
+            p = patience_begin();
+            next_look = LOOK_SECONDS;
+        }
         if (waited > next_look) {
             next_look = waited + LOOK_SECONDS;
             if (!look_around(c, e))
@@ -254,7 +278,7 @@ static bool end_step(queued_collectives *c, bool good) {
         abort_all(c);
         return false;
     }
-    c->done = 0;
+    c->begun = c->done = 0;
     c->alarm.step++;
     return true;
 }
@@ -265,18 +289,13 @@ static bool queued_finish(collectives *base, error *e) {
     if (!good)
         *e = c->failure;
     c->waits = true;
-    while (good && c->done < c->count) {
-        good = wait_for_event(c, c->list[c->done].event, e);
-        c->done += good;
-    }
+    for (int32_t i = 0; good && i < c->count; i++)
+        good = wait_for_event(c, c->list[i].event, e);
     return end_step(c, good);
 }
 
-/* How far a graph has come cannot be seen: until all is done the first collective counts as the one waited for. */
 static bool queued_finish_replayed(collectives *base, int32_t event, error *e) {
     queued_collectives *c = queued_of(base);
-    for (int32_t i = 0; i < c->count; i++)
-        window_mark(c->window, MARK_ISSUED, i, c->alarm.step);
     c->waits = true;
     return end_step(c, c->count == 0 || wait_for_event(c, event, e));
 }
@@ -389,6 +408,8 @@ static void queued_close(collectives *base) {
         window_close(c->window);
     if (c->marks.base != NULL)
         shared_memory_release(&c->marks);
+    if (c->reached != NULL)
+        c->by->drop_counters(c->reached);
     free(c->near);
     free(c->parts);
     free(c->links);
@@ -424,8 +445,10 @@ static bool queued_open(world *w, const collectives_settings *settings, const co
                         collectives **opened, error *e) {
     queued_collectives *c = allocate(w, settings, list, count);
     parts_check(w, list, count, settings->arena);
-    if (parts_agree(w, c->list, c->count, e))
+    if (parts_agree(w, c->list, c->count, e) && c->by->make_counters(2 * count, &c->reached, e)) {
+        c->passed = c->reached + count;
         open_alarm(c, settings, e);
+    }
     if (!world_agree(w, e) || !open_links(c, e)) {
         queued_close(&c->base);
         return false;

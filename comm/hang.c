@@ -63,6 +63,10 @@ static void append_row(text *t, const hang_report *r, const collective *list, in
         append_place(t, r, list, count);
         append(t, "; missing ranks: %s", r->missing);
         return;
+    case HANG_COMPUTES:
+        append(t, "computes before ");
+        append_place(t, r, list, count);
+        return;
     case HANG_MEETS:
         append(t, "waits for the others at the end of step %lld", (long long)r->step);
         return;

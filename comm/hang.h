@@ -9,10 +9,11 @@
 #include "comm/collectives.h"
 
 typedef enum hang_state {
-    HANG_SILENT, /* has not answered */
-    HANG_WAITS,  /* was waiting for a collective when the time was up */
-    HANG_MEETS,  /* had done all of a step, and waited for the others to say so too */
-    HANG_LATE    /* was not, and has heard of it since, on coming to this collective */
+    HANG_SILENT,   /* has not answered */
+    HANG_WAITS,    /* was waiting for a collective when the time was up */
+    HANG_COMPUTES, /* had work of its own to do before this collective, when the time was up */
+    HANG_MEETS,    /* had done all of a step, and waited for the others to say so too */
+    HANG_LATE      /* was not, and has heard of it since, on coming to this collective */
 } hang_state;
 
 typedef struct hang_report {

@@ -14,7 +14,7 @@ start() { # RANKS OVERRIDE ...: a run without end in the background, past its th
     shift
     rm -rf out
     [[ $ranks -eq 1 ]] || launcher=(mpirun -np "$ranks" --oversubscribe --bind-to none)
-    "${launcher[@]}" "$build/fsdp_train" config.ini output.folder=out "$@" > stdout 2> stderr < /dev/null &
+    "${launcher[@]}" "$programs/fsdp_train" config.ini output.folder=out "$@" > stdout 2> stderr < /dev/null &
     job=$!
     expect "$ranks ranks start" within 20 more_steps_than 3
     ranks_started=$job
@@ -150,4 +150,13 @@ for transport in window messages; do
     expect "the rank that does not answer is named over $transport" grep -q '^  rank  1  *no answer; ' stderr
     expect "a rank that stands still leaves no model over $transport" test ! -e out/model
 done
+
+# On GPUs (simulated) a step is one piece of work; how far it has come is known all the same.
+programs=$build/simulated
+start 2 device.kind=cuda shard.timeout=3
+kill -STOP "$(ranks_of_job | awk '{ print $2 }')"
+expect "a rank that stands still ends the job on GPUs" ended 5
+expect "who is missing is said on GPUs" grep -q '^fsdp_train: a collective .*; missing rank 1: stuck' stderr
+expect "who waits for it is said on GPUs" grep -qE "^  rank  0 .* waits $place" stderr
+expect "the rank that does not answer is named on GPUs" grep -q '^  rank  1  *no answer; ' stderr
 finish

@@ -49,6 +49,12 @@ typedef struct communication {
 
     /* No communication: a sum of parts that lie in this device's memory. */
     bool (*sum)(device *d, int stream, const part_sum *sum, error *e);
+
+    /* No communication: numbers, 0 at first, that the device adds 1 to when what was queued on the stream before is
+     * done, and that the host may read at any time. */
+    bool (*make_counters)(int32_t count, int64_t **counters, error *e);
+    void (*drop_counters)(int64_t *counters);
+    bool (*count)(device *d, int stream, int64_t *counter, error *e);
 } communication;
 
 #endif

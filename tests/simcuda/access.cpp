@@ -88,12 +88,12 @@ void other_access(const accessor &a, uintptr_t address, size_t bytes, access_kin
     const std::string shared = shared_miss(address);
     if (!shared.empty())
         refuse(a, kind, bytes, shared);
-    if (kind == ACCESS_READ && is_constant(address))
+    if ((kind == ACCESS_READ && is_constant(address)) || is_mapped((void *)address, bytes))
         return;
     refuse(a, kind, bytes,
            address < 4096 ? format("a null pointer (%p)", (void *)address)
            : is_pinned((void *)address, 1)
-               ? format("pinned host memory (%p), which this project's kernels never touch", (void *)address)
+               ? format("pinned host memory (%p) that is not mapped for the device", (void *)address)
                : format("host memory (%p)", (void *)address));
 }
 

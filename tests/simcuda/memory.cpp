@@ -35,6 +35,11 @@ ranges &pinned() {
     static ranges &all = *new ranges; /* never destroyed: progress.h */
     return all;
 }
+
+ranges &mapped() {
+    static ranges &all = *new ranges; /* never destroyed: progress.h */
+    return all;
+}
 size_t allocated_bytes;
 
 size_t pinned_bytes() {
@@ -129,6 +134,11 @@ bool is_pinned(const void *p, size_t bytes) {
     return r.end && r.end - (uintptr_t)p >= bytes;
 }
 
+bool is_mapped(const void *p, size_t bytes) {
+    const range r = find(mapped(), (uintptr_t)p);
+    return r.end && r.end - (uintptr_t)p >= bytes;
+}
+
 } // namespace simcuda
 
 using namespace simcuda;
@@ -184,7 +194,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
     return cudaSuccess;
 }
 
-cudaError_t cudaHostAlloc(void **address, size_t bytes, unsigned) {
+cudaError_t cudaHostAlloc(void **address, size_t bytes, unsigned flags) {
     hold lock;
     if (!address)
         return give(cudaErrorInvalidValue);
@@ -197,6 +207,8 @@ cudaError_t cudaHostAlloc(void **address, size_t bytes, unsigned) {
         return give(cudaErrorMemoryAllocation);
     memset(p, 0xff, bytes);
     pinned()[(uintptr_t)p] = bytes;
+    if (flags & cudaHostAllocMapped)
+        mapped()[(uintptr_t)p] = bytes;
     *address = p;
     return cudaSuccess;
 }
@@ -213,6 +225,7 @@ cudaError_t cudaFreeHost(void *address) {
         return give(cudaErrorInvalidValue);
     work_finish_all();
     pinned().erase((uintptr_t)address);
+    mapped().erase((uintptr_t)address);
     free(address);
     return cudaSuccess;
 }

@@ -48,6 +48,10 @@ std::string describe_device_address(uintptr_t address);
 /* Whether all bytes are pinned host memory. */
 bool is_pinned(const void *p, size_t bytes);
 
+/* Whether kernels may touch all bytes as well. A real GPU lets them touch all pinned memory; this project says where it
+ * means to. */
+bool is_mapped(const void *p, size_t bytes);
+
 } // namespace simcuda
 
 #endif

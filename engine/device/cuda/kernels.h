@@ -44,8 +44,9 @@ extern const cuda_kernel cuda_embedding, cuda_embedding_backward, cuda_position_
     cuda_swiglu_backward, cuda_cross_entropy, cuda_add, cuda_fill, cuda_sum, cuda_granule_norm, cuda_step_result,
     cuda_adamw, cuda_cast;
 
-/* Queues a sum for a collective. */
+/* Queue what collectives need: a sum; adding 1 to a number in mapped host memory. */
 void cuda_sum_parts(const part_sum *sum, cudaStream_t stream);
+void cuda_count(int64_t *counter, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

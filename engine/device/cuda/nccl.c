@@ -143,6 +143,25 @@ static bool nccl_sum(device *d, int stream, const part_sum *sum, error *e) {
     return cuda_launched("sum of parts", e);
 }
 
+static bool nccl_make_counters(int32_t count, int64_t **counters, error *e) {
+    void *memory = NULL;
+    const size_t bytes = (size_t)count * sizeof **counters;
+    if (!cuda_good(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped), "cudaHostAlloc", e))
+        return false;
+    memset(memory, 0, bytes);
+    *counters = memory;
+    return true;
+}
+
+static void nccl_drop_counters(int64_t *counters) {
+    cudaFreeHost(counters);
+}
+
+static bool nccl_count(device *d, int stream, int64_t *counter, error *e) {
+    cuda_count(counter, cuda_stream(d, stream));
+    return cuda_launched("count", e);
+}
+
 const communication communication_nccl = {
     .name = "NCCL",
     .make_id = nccl_make_id,
@@ -155,4 +174,7 @@ const communication communication_nccl = {
     .all_reduce = nccl_all_reduce,
     .exchange = nccl_exchange,
     .sum = nccl_sum,
+    .make_counters = nccl_make_counters,
+    .drop_counters = nccl_drop_counters,
+    .count = nccl_count,
 };
