@@ -3,6 +3,7 @@
 #include "comm/patience.h"
 #include "engine/checked.h"
 #include "engine/order.h"
+#include "engine/ranges.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@ struct run {
     char **names;        /* of the collectives, for messages */
     int32_t name_count;
     collectives *comm;
+    ranges *ranges;
     void *host[HOST_BUFFER_COUNT];
     size_t host_bytes[HOST_BUFFER_COUNT];
     bool replays;     /* steps from the second on are replayed */
@@ -163,6 +165,7 @@ bool run_create(const program *p, world *w, device *d, const device_memory *aren
     r->replays = settings->replay && d->functions->begin_graph != NULL && backend_of(d)->finish_replayed != NULL;
     number_collectives(r);
     find_awaited(r);
+    r->ranges = ranges_create(p, d);
     if (settings->order_seed != 0)
         r->order = order_pick(p, settings->order_seed);
     prepare_device(r, settings->timed, e);
@@ -197,6 +200,7 @@ void run_destroy(run *r) {
     for (int32_t i = 0; i < r->name_count; i++)
         free(r->names[i]);
     free(r->names);
+    ranges_destroy(r->ranges);
     free(r->order);
     free(r->launches);
     free(r->collective);
@@ -225,7 +229,7 @@ static bool await_needed(run *r, const operation *o, error *e) {
     return true;
 }
 
-static void start(run *r, int32_t i) {
+static void queue(run *r, int32_t i) {
     const operation *o = &r->p->operations[i];
     if (r->collective[i] >= 0) {
         collectives_issue(r->comm, r->collective[i]);
@@ -234,6 +238,12 @@ static void start(run *r, int32_t i) {
     r->d->functions->launch(r->d, (int)o->stream, &r->launches[i]);
     if (r->awaited[i])
         r->d->functions->record(r->d, (int)o->stream, i);
+}
+
+static void start(run *r, int32_t i) {
+    ranges_begin(r->ranges, i);
+    queue(r, i);
+    ranges_end(r->ranges);
 }
 
 static bool execute(run *r, int32_t i, error *e) {
@@ -257,6 +267,7 @@ static bool execute_all(run *r, error *e) {
     for (int32_t i = 0; i < r->p->operation_count; i++)
         if (!execute(r, listed(r, i), e))
             return false;
+    ranges_close(r->ranges);
     return true;
 }
 
@@ -352,6 +363,7 @@ static bool run_stamped(run *r, step_times *times, error *e) {
     for (int32_t i = 0; i < r->p->operation_count; i++)
         if (!execute_stamped(r, listed(r, i), e))
             return false;
+    ranges_close(r->ranges);
     if (!finish(r, e))
         return false;
     times->ended = patience_clock();

@@ -119,4 +119,28 @@ expect 'says so' grep -q '"event":"resume","step":1' background/metrics.jsonl
 expect 'to the bits of a run that was never stopped' same_run one background
 SIMCUDA_PINNED=100K saved refused
 expect 'no memory to pin' grep -qE '^fsdp_train: rank [01] \([^)]*\): no memory for the copy of the state that is written to checkpoints: cudaHostAlloc: this machine has no [0-9.]* MB of memory to pin; set \[output\] checkpoint_background = no' stderr
+
+# ---- ranges for profilers ----
+
+# Profilers see for which unit and operation something is queued: nested ranges (NVTX), and in a step no work outside.
+work_in_ranges() { # FILE: of steps that are queued and captured
+    awk '
+        function fail(why) { print why ": " $0; bad = 1 }
+        { depth = (match($0, /[^ ]/) - 1) / 4 }
+        $1 == "range" && depth > 1 { fail("deeper than unit and operation") }
+        $1 == "range" { name[depth] = substr($0, index($0, "range") + 6) }
+        $1 == "work" && depth == 1 { fail("in no operation") }
+        $1 == "work" && depth == 2 { works++; seen[name[0] ", " name[1]]++ }
+        END {
+            split("forward embedding, pass 0, embedding|forward block0, pass 0, attention|" \
+                  "backward block1, pass 1, norm_backward|update block1, pass 0, adamw", wanted, "|")
+            for (i in wanted) if (!(wanted[i] in seen)) { print "no work of " wanted[i]; bad = 1 }
+            exit bad || works < 100
+        }' "$1"
+}
+rm -rf one
+export SIMCUDA_RANGES=$PWD/ranges
+expect 'ranges: run' train 1 config.ini $batch device.kind=cuda output.folder=one
+unset SIMCUDA_RANGES
+expect 'ranges of units and operations' work_in_ranges ranges
 finish

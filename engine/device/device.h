@@ -115,6 +115,11 @@ typedef struct device_functions {
     void (*stamp)(device *d, int stream, int32_t stamp);
     double (*elapsed)(device *d, int32_t from, int32_t to);
 
+    /* Names what the host queues until the range ends, for profilers that watch the device; ranges nest. NULL: there are
+     * none. */
+    void (*begin_range)(device *d, const char *name);
+    void (*end_range)(device *d);
+
     /* Returns when all queued work is done; false: something has gone wrong since the device was opened. */
     bool (*synchronize)(device *d, error *e);
 } device_functions;

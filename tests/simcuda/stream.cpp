@@ -2,6 +2,7 @@
 
 #include "error.h"
 #include "omission.h"
+#include "ranges.h"
 #include "report.h"
 #include "simcuda.h"
 
@@ -92,6 +93,8 @@ cudaError_t stream_queue(cudaStream_t handle, const std::string &name, std::func
     CUstream_st *s = stream_of(handle);
     if (!s)
         return give(cudaErrorInvalidResourceHandle);
+    if (advance)
+        ranges_note_work(name);
     if (s->capture) {
         if (s->capture->invalid)
             return give(cudaErrorStreamCaptureInvalidated);

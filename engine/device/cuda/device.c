@@ -9,6 +9,7 @@
 #include "engine/device/cuda/gpu.h"
 #include "engine/device/cuda/matmul.h"
 
+#include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -394,6 +395,18 @@ static void cuda_replay(device *d, int32_t graph) {
         cuda_good(cudaGraphLaunch(c->graphs[graph], c->streams[STREAM_COMPUTE]), "cudaGraphLaunch", &c->failure);
 }
 
+/* ---- ranges ---- */
+
+static void cuda_begin_range(device *d, const char *name) {
+    (void)d;
+    nvtxRangePushA(name);
+}
+
+static void cuda_end_range(device *d) {
+    (void)d;
+    nvtxRangePop();
+}
+
 static bool cuda_synchronize(device *d, error *e) {
     cuda_device *c = cuda_of(d);
     cuda_good(cudaDeviceSynchronize(), "operations on the GPU", &c->failure);
@@ -430,5 +443,7 @@ const device_functions device_cuda = {
     .replay = cuda_replay,
     .stamp = cuda_stamp,
     .elapsed = cuda_elapsed,
+    .begin_range = cuda_begin_range,
+    .end_range = cuda_end_range,
     .synchronize = cuda_synchronize,
 };
