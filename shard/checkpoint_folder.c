@@ -65,14 +65,14 @@ static bool remove_checkpoint(const char *path, const char *suffix, error *e) {
     return good;
 }
 
-/* Removes those of a suffix after the first `keep`. */
+/* Removes those of a suffix after the first `keep`, all that can be removed. */
 static bool remove_beyond(const char *folder, const char *suffix, int64_t keep, error *e) {
     int64_t *steps;
     size_t count;
     bool good = find_steps(folder, suffix, &steps, &count, e);
-    for (size_t i = (size_t)keep; good && i < count; i++) {
+    for (size_t i = (size_t)keep; i < count; i++) {
         char *path = checkpoint_path(folder, steps[i]);
-        good = remove_checkpoint(path, suffix, e);
+        good &= remove_checkpoint(path, suffix, e);
         free(path);
     }
     free(steps);
@@ -80,7 +80,8 @@ static bool remove_beyond(const char *folder, const char *suffix, int64_t keep, 
 }
 
 bool checkpoint_prune(const char *folder, int64_t keep, error *e) {
-    return remove_beyond(folder, CHECKPOINT_INCOMPLETE, 0, e) && remove_beyond(folder, "", keep, e);
+    const bool cleared = remove_beyond(folder, CHECKPOINT_INCOMPLETE, 0, e);
+    return remove_beyond(folder, "", keep, e) && cleared;
 }
 
 static bool set_aside(const char *path, error *e) {

@@ -165,6 +165,9 @@ char *folder_find_folder(const char *path) {
 }
 
 bool folder_remove(const char *path, error *e) {
+    struct stat status;
+    if (lstat(path, &status) == 0 && !S_ISDIR(status.st_mode))
+        return unlink(path) == 0 || failed("remove", path, e);
     DIR *folder = opendir(path);
     if (folder == NULL)
         return errno == ENOENT || failed("open", path, e);

@@ -34,7 +34,8 @@ bool folder_sync(const char *path, error *e);
 /* The name of a folder inside this folder, freed by the caller; NULL: there is none. */
 char *folder_find_folder(const char *path);
 
-/* Removes a folder of plain files; one that is not there is fine, one that holds a folder is an error. */
+/* Removes a folder of plain files; one that is not there is fine, one that holds a folder is an error. Of a link or a
+ * file only the name goes. */
 bool folder_remove(const char *path, error *e);
 
 #endif

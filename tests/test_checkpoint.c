@@ -312,6 +312,29 @@ static void names_in_the_folder(void **state) {
     assert_true(file_exists("checkpoints/other"));
 }
 
+/* A checkpoint of another run may be linked into the folder; it stays whole there. And what cannot be removed does not
+ * keep the rest. */
+static void links_are_removed_and_not_what_they_lead_to(void **state) {
+    (void)state;
+    error why = {0};
+    make("elsewhere/kept");
+    make("step-00000003");
+    make("step-00000005.incomplete/which holds a folder");
+    make("step-00000006.incomplete");
+    make("step-00000007");
+    assert_int_equal(symlink("elsewhere/kept", "checkpoints/step-00000002"), 0);
+    assert_int_equal(symlink("elsewhere/kept", "checkpoints/step-00000004.incomplete"), 0);
+    test_text_write("checkpoints/step-00000008.incomplete", "a file");
+    assert_false(checkpoint_prune("checkpoints", 1, &why));
+    assert_named(&why, "step-00000005.incomplete/which holds a folder");
+    assert_steps((int64_t[]){7}, 1);
+    assert_true(file_exists("checkpoints/elsewhere/kept/manifest.json"));
+    assert_false(file_exists("checkpoints/step-00000002.incomplete"));
+    assert_false(file_exists("checkpoints/step-00000004.incomplete"));
+    assert_false(file_exists("checkpoints/step-00000006.incomplete"));
+    assert_false(file_exists("checkpoints/step-00000008.incomplete"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_IN_FOLDER(any_ranks_load_what_any_saved),
@@ -323,6 +346,7 @@ int main(void) {
         TEST_IN_FOLDER(no_claim_of_a_manifest_is_believed),
         TEST_IN_FOLDER(another_model_is_refused),
         TEST_IN_FOLDER(names_in_the_folder),
+        TEST_IN_FOLDER(links_are_removed_and_not_what_they_lead_to),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
