@@ -120,7 +120,7 @@ static bool writes(const checkpoint_writing *g) {
 
 /* What a killed writer left under this name goes. */
 static bool prepare(const checkpoint_writing *g, error *e) {
-    if (mkdir(g->folder, 0777) != 0 && errno != EEXIST)
+    if (!file_exists(g->folder) && !folder_make_one(g->folder))
         return failed("create", g->folder, e);
     return folder_remove(g->temporary, e) && (mkdir(g->temporary, 0777) == 0 || failed("create", g->temporary, e));
 }

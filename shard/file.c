@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -126,6 +127,22 @@ static bool is_folder(const char *path) {
     return found && S_ISDIR(status.st_mode);
 }
 
+static bool sync_parent(const char *path) {
+    char *copy = memory_copy_string(path);
+    const int parent = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool good = parent >= 0 && fsync(parent) == 0;
+    const int reason = errno;
+    if (parent >= 0)
+        close(parent);
+    free(copy);
+    errno = reason;
+    return good;
+}
+
+bool folder_make_one(const char *path) {
+    return mkdir(path, 0777) == 0 ? sync_parent(path) : is_folder(path);
+}
+
 bool folder_make(const char *path) {
     char *text = memory_copy_string(path);
     bool good = true;
@@ -133,7 +150,7 @@ bool folder_make(const char *path) {
         slash = strchr(slash + 1, '/');
         if (slash != NULL)
             *slash = '\0';
-        good = mkdir(text, 0777) == 0 || is_folder(text);
+        good = folder_make_one(text);
         if (slash != NULL)
             *slash = '/';
     }

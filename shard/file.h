@@ -25,7 +25,9 @@ bool file_copy(const char *from, const char *to, error *e);
 
 bool file_exists(const char *path);
 
-/* Makes a folder and those above it; one that is there is fine. False with errno set. */
+/* Makes a folder, or that and those above it, and their names durable; one that is there is fine. False with errno set.
+ */
+bool folder_make_one(const char *path);
 bool folder_make(const char *path);
 
 /* Makes the names inside a folder durable. */
