@@ -50,14 +50,26 @@ static void describe_self(char text[HOLDER]) {
     snprintf(text, HOLDER, "process %ld on host %s, started %s UTC", (long)getpid(), host, started);
 }
 
+/* A holder says who it is right after locking; it gets a second for that. False: it has not. */
+static bool read_holder(int file, char text[HOLDER]) {
+    const struct timespec pause = {.tv_nsec = 10000000};
+    for (int tries = 0; tries < 100; tries++) {
+        const ssize_t length = pread(file, text, HOLDER - 1, 0);
+        text[length > 0 ? length : 0] = '\0';
+        if (length > 0)
+            return true;
+        nanosleep(&pause, NULL);
+    }
+    return false;
+}
+
 static bool refuse(const char *folder, const char *path, int file, int reason, error *e) {
-    char holder[HOLDER] = "";
+    char holder[HOLDER];
     if (reason != EAGAIN && reason != EACCES)
         return error_set(e, EXIT_USAGE, "%s: cannot lock: %s; is this a file system with locks?", path,
                          strerror(reason));
-    const ssize_t length = pread(file, holder, sizeof holder - 1, 0);
     return error_set(e, EXIT_USAGE, "[output] folder = %s: another run writes there: %s; end it, or use another folder",
-                     folder, length > 0 ? holder : "its lock does not say which");
+                     folder, read_holder(file, holder) ? holder : "its lock does not say which");
 }
 
 bool output_lock_take(const char *folder, output_lock **taken, error *e) {
