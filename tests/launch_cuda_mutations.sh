@@ -14,7 +14,7 @@ all=${2:-} seeds=20 seeds_of_host=1
 [[ -z $all ]] || seeds_of_host=6 # work is done at once, late, or now and then: each twice
 RANDOM=1 # the sample is always the same
 
-# Each case: ranks, and what differs from a small Llama of two blocks: two passes at two ranks, one step.
+# Each case: ranks, and what differs from a small Llama of two blocks: one step of two passes.
 declare -A cases=(
     [full]='2'
     [one-rank]='1 train.steps=2 device.graph=no'
@@ -32,7 +32,7 @@ run() { # CASE OMITTED SEED: trains into the folder named by the case; returns t
     SIMCUDA_DEVICES=$([[ $1 == staged ]] && echo 1 || echo "${arguments[0]}")
     export SIMCUDA_DEVICES SIMCUDA_SEED=$3
     if [[ -n $2 ]]; then export SIMCUDA_OMIT=$2; else unset SIMCUDA_OMIT; fi
-    train "${arguments[0]}" config.ini device.kind=cuda model.width=16 model.context=8 train.global_batch=8 \
+    train "${arguments[0]}" config.ini device.kind=cuda model.width=16 model.context=8 train.global_batch=$((2 * arguments[0])) \
         optimizer.learning_rate=1e-2 shard.timeout=20 output.folder=out "${arguments[@]:1}"
 }
 
@@ -106,7 +106,7 @@ done
 if [[ -n $all ]]; then
     every full cudaStreamWaitEvent
     every graph cudaStreamWaitEvent $((calls + 1)) # the first step is that of `full`
-    for name in one-rank optimizer reproducible staged; do
+    for name in one-rank optimizer reproducible groups staged; do
         every "$name" cudaStreamWaitEvent
     done
     for name in full one-rank staged; do
@@ -121,9 +121,9 @@ if [[ -n $all ]]; then
         every "$name" ncclCommInitRank
     done
 else
-    sample full cudaStreamWaitEvent 6 80
+    sample full cudaStreamWaitEvent 6 40
     sample one-rank cudaStreamWaitEvent 2 18
-    for number in 90 110 150; do
+    for number in 50 60 80; do
         expect 'a wait in a graph' mutant graph cudaStreamWaitEvent "$number"
     done
     for call in cudaDeviceSynchronize cudaStreamSynchronize cudaEventQuery ncclCommInitRank; do

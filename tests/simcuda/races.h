@@ -26,8 +26,9 @@ enum access_kind { ACCESS_READ, ACCESS_WRITE, ACCESS_ATOMIC, ACCESS_ASYNC_WRITE,
 size_t cells_access(const accessor &a, cell *cells, uintptr_t address, size_t bytes, access_kind kind,
                     const struct shared_array *array);
 
-/* Readers of concurrent works that one cell has no room for are kept aside until the works are settled. */
-void readers_forget();
+/* What is kept aside until the works are settled: readers of concurrent works that one cell has no room for, and the
+ * first write of all. */
+void races_forget();
 
 } // namespace simcuda
 

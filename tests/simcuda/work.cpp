@@ -88,7 +88,7 @@ void settle() {
     serials_settled = q.history.empty() ? q.next_serial : q.history.front().first;
     if (!q.history.empty())
         return;
-    readers_forget();
+    races_forget();
     if (q.next_serial > CELL_LATEST_SERIAL / 2) { /* long before they run out: begin again */
         if (memory.cells)
             madvise(memory.cells, memory.bytes / 2 * sizeof(cell), MADV_DONTNEED);
