@@ -14,6 +14,9 @@ refused() { # RANKS PATTERN: with device.kind = cuda: code 5 (the launcher gives
     expect "$1 ranks: nothing written" test ! -e out
 }
 
+# What the CUDA device needs is no library of the program (bench/toolkit.sh compares programs with and without).
+expect 'no library of the GPU' test "$(ldd "$build/fsdp_train" | grep -icE 'cuda|cublas|nccl|nvidia')" = 0
+
 # A program alone in its folder has no CUDA device.
 module=$build/libfsdp_cuda.so
 cp "$build/fsdp_train" .
