@@ -144,9 +144,9 @@ train 2 config.ini
 expect "a second run is refused" said "\[output\] folder = out: another run writes there: process $job on host $(hostname), started "
 kill -KILL $job
 wait $job 2> /dev/null
-train 1 config.ini train.steps=1000001 output.checkpoint_every=1000000 &
-until [[ $(grep -cs '"start"' out/metrics.jsonl) -eq 2 ]] || ! kill -0 $!; do sleep 0.02; done
-expect "a dead run's lock is taken over" kill -0 $!
-pkill -KILL -P $!
-wait $! 2> /dev/null
+start 1 train.steps=1000001 output.checkpoint_every=1000000
+until [[ $(count start) -eq 2 ]] || ! kill -0 $job; do sleep 0.02; done
+expect "a dead run's lock is taken over" kill -0 $job
+kill -KILL $job
+wait $job 2> /dev/null
 finish
