@@ -7,10 +7,11 @@
 struct ranges {
     const program *p;
     device *d;
-    char *
-        *names; /* [operations]: of the stretches that begin there in the list's order; NULL: the one before goes on */
-    int32_t *stretch; /* [operations]: the operation whose name is its stretch's */
-    int32_t open;     /* the stretch under way; NO_OPERATION: none */
+    /* [operations]: the name of the stretch that begins there in the list's order (NULL: the one before goes on), and
+     * the operation at which the stretch that it belongs to begins. */
+    char **names;
+    int32_t *stretch;
+    int32_t open; /* the stretch under way; NO_OPERATION: none */
 };
 
 static bool go_together(const operation *a, const operation *b) {

@@ -127,10 +127,16 @@ static bool is_folder(const char *path) {
     return found && S_ISDIR(status.st_mode);
 }
 
+/* A file system that has no such thing for folders says EINVAL; names are then as durable as it makes them. */
+static bool sync_names(int folder) {
+    return fsync(folder) == 0 || errno == EINVAL;
+}
+
+/* A parent that may be written to but not read cannot be opened for it. */
 static bool sync_parent(const char *path) {
     char *copy = memory_copy_string(path);
     const int parent = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool good = parent >= 0 && fsync(parent) == 0;
+    const bool good = parent < 0 ? errno == EACCES : sync_names(parent);
     const int reason = errno;
     if (parent >= 0)
         close(parent);
@@ -162,7 +168,7 @@ bool folder_sync(const char *path, error *e) {
     int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0)
         return failed("open", path, e);
-    bool fine = fsync(descriptor) == 0 || failed("sync", path, e);
+    bool fine = sync_names(descriptor) || failed("sync", path, e);
     close(descriptor);
     return fine;
 }
