@@ -15,6 +15,7 @@
 #include "launch/weights.h"
 #include "models/huggingface.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -182,6 +183,17 @@ static void print_ranks(session *s) {
     free(all);
 }
 
+/* What MFU is relative to. */
+static void print_peak(const session *s) {
+    const precision_settings *p = &s->plan->precision;
+    const device_functions *f = s->device->functions;
+    if (f->peak == NULL || s->world.rank != 0)
+        return;
+    const device_peak peak = f->peak(s->device, p->storage, p->tf32);
+    if (isfinite(peak.flops))
+        printf("MFU          of %.1f TFLOP/s a rank, %s FLOP\n", 1e-12 * peak.flops, peak.basis);
+}
+
 static bool check_device_memory(const session *s, const device_capacity *own, error *e) {
     const int64_t needed = s->plan->arena_bytes + DEVICE_BYTES;
     if (needed <= own->available)
@@ -334,6 +346,7 @@ static bool prepare(session *s, error *e) {
         print_data(s);
     }
     print_ranks(s);
+    print_peak(s);
     fflush(stdout);
     if (check_memory(s, e))
         s->device->functions->allocate(s->device, (size_t)s->plan->arena_bytes, &s->arena, e);

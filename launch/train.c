@@ -131,9 +131,16 @@ static double plain(double value) {
     return isnan(value) ? NAN : value;
 }
 
+/* FLOP/s of a rank's device; NAN: not known. */
+static double peak_of_device(const trainer *t) {
+    const device_functions *f = t->device->functions;
+    return f->peak == NULL ? NAN : f->peak(t->device, t->plan->precision.storage, t->plan->precision.tf32).flops;
+}
+
 static step_report report_of(const trainer *t, const position *before, const double *result, double seconds) {
     const int64_t tokens = data_training_counted(t->data);
     const double flops = model_flops_per_token(t->plan->model, t->config->train.sequence);
+    const double rate = flops * (double)tokens / seconds / t->world->size;
     return (step_report){.step = before->step + 1,
                          .loss = plain(result[RESULT_LOSS]),
                          .gradient_norm = plain(result[RESULT_NORM]),
@@ -143,8 +150,8 @@ static step_report report_of(const trainer *t, const position *before, const dou
                          .tokens = before->tokens + tokens,
                          .seconds = seconds,
                          .tokens_per_second = (double)tokens / seconds,
-                         .tflops = flops * (double)tokens / seconds / t->world->size / 1e12,
-                         .mfu = NAN};
+                         .tflops = rate / 1e12,
+                         .mfu = rate / peak_of_device(t)};
 }
 
 /* Every rank has the same result, so every rank decides alike. *skipped counts bad steps in a row; overflows of dynamic

@@ -39,6 +39,12 @@ typedef struct device_capacity {
     int64_t total, available;
 } device_capacity;
 
+/* The most floating-point operations a second in products of matrices, and how that follows from the device. */
+typedef struct device_peak {
+    double flops;   /* NAN: not known */
+    char basis[96]; /* "132 multiprocessors x 1.98 GHz x 4096" */
+} device_peak;
+
 typedef struct device_functions {
     const char *name; /* "cpu", "cuda" */
     bool queues;      /* launch, record and wait return before the work is done; else it is done when they return */
@@ -56,6 +62,9 @@ typedef struct device_functions {
     /* Where it sits on the PCI bus, as the system writes it ("0000:1b:00.0"), owned by the device. NULL: of a device
      * that is no card. */
     const char *(*bus_address)(const device *d);
+
+    /* With operands of this type; tf32: which may be rounded to TF32. NULL: not known. */
+    device_peak (*peak)(const device *d, dtype type, bool tf32);
 
     /* INT64_MAX where it is only planned for. */
     device_capacity (*capacity)(const device *d);
@@ -115,8 +124,8 @@ typedef struct device_functions {
     void (*stamp)(device *d, int stream, int32_t stamp);
     double (*elapsed)(device *d, int32_t from, int32_t to);
 
-    /* Names what the host queues until the range ends, for profilers that watch the device; ranges nest. NULL: there are
-     * none. */
+    /* Names what the host queues until the range ends, for profilers that watch the device; ranges nest. NULL: there
+     * are none. */
     void (*begin_range)(device *d, const char *name);
     void (*end_range)(device *d);
 

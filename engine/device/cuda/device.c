@@ -126,6 +126,10 @@ static const char *cuda_bus_address(const device *d) {
     return cuda_seen(d)->gpu.bus_address;
 }
 
+static device_peak cuda_peak(const device *d, dtype type, bool tf32) {
+    return peak_of(&cuda_seen(d)->gpu.processors, type, tf32);
+}
+
 /* ---- memory ---- */
 
 static device_capacity cuda_capacity(const device *d) {
@@ -423,6 +427,7 @@ const device_functions device_cuda = {
     .describe = cuda_describe,
     .identity = cuda_identity,
     .bus_address = cuda_bus_address,
+    .peak = cuda_peak,
     .capacity = cuda_capacity,
     .host_threads = cuda_host_threads,
     .allocate = cuda_allocate,

@@ -65,6 +65,15 @@ static void describe(const struct cudaDeviceProp *p, gpu *g) {
         snprintf(g->identity + 2 * i, 3, "%02x", (unsigned)(unsigned char)p->uuid.bytes[i]);
 }
 
+static bool find_processors(const struct cudaDeviceProp *p, gpu *g, error *e) {
+    int kilohertz = 0;
+    if (!cuda_good(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, g->number), "cudaDeviceGetAttribute", e))
+        return false;
+    g->processors = (multiprocessors){
+        .major = p->major, .minor = p->minor, .count = p->multiProcessorCount, .hertz = 1e3 * kilohertz};
+    return true;
+}
+
 /* In the letters of /sys. */
 static void find_bus_address(gpu *g) {
     if (cudaDeviceGetPCIBusId(g->bus_address, (int)sizeof g->bus_address, g->number) != cudaSuccess)
@@ -84,6 +93,8 @@ bool gpu_choose(int number, gpu *chosen, error *e) {
         return false;
     describe(&properties, chosen);
     find_bus_address(chosen);
+    if (!find_processors(&properties, chosen, e))
+        return false;
     if (properties.major < LEAST_MAJOR)
         return error_set_own(e, EXIT_LAUNCH,
                              "GPU %d (%.80s) has compute capability %d.%d, and at least %d.0 is needed; use "
