@@ -342,7 +342,7 @@ static ring_files rings_for(const queued_collectives *c, const group_link *l, in
 }
 
 /* The first member of each group makes its id. */
-static bool open_link(queued_collectives *c, group_link *l, int group_first, error *e) {
+static bool open_link(queued_collectives *c, group_link *l, int group_first, double seconds, error *e) {
     world *w = c->world;
     const int member = (w->rank - group_first) / l->stride;
     char id[COMMUNICATOR_ID_BYTES] = {0};
@@ -353,18 +353,18 @@ static bool open_link(queued_collectives *c, group_link *l, int group_first, err
     if (good) {
         world_all_gather(w, id, sizeof id, ids);
         good = c->by->open(c->device, l->stream, ids + (size_t)group_first * sizeof id, l->size, member,
-                           rings_for(c, l, group_first), &l->communicator, e);
+                           rings_for(c, l, group_first), seconds, &l->communicator, e);
         good = world_agree(w, e) && good;
     }
     free(ids);
     return good;
 }
 
-static bool open_links(queued_collectives *c, error *e) {
+static bool open_links(queued_collectives *c, double seconds, error *e) {
     for (int32_t i = 0; i < c->count; i++) {
         const int32_t before = c->link_count;
         c->link_of[i] = link_for(c, &c->list[i]);
-        if (c->link_count > before && !open_link(c, &c->links[before], c->list[i].group_first, e))
+        if (c->link_count > before && !open_link(c, &c->links[before], c->list[i].group_first, seconds, e))
             return false;
     }
     return true;
@@ -449,7 +449,7 @@ static bool queued_open(world *w, const collectives_settings *settings, const co
         c->passed = c->reached + count;
         open_alarm(c, settings, e);
     }
-    if (!world_agree(w, e) || !open_links(c, e)) {
+    if (!world_agree(w, e) || !open_links(c, settings->timeout, e)) {
         queued_close(&c->base);
         return false;
     }

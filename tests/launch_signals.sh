@@ -159,4 +159,10 @@ expect "a rank that stands still ends the job on GPUs" ended 5
 expect "who is missing is said on GPUs" grep -q '^fsdp_train: a collective .*; missing rank 1: stuck' stderr
 expect "who waits for it is said on GPUs" grep -qE "^  rank  0 .* waits $place" stderr
 expect "the rank that does not answer is named on GPUs" grep -q '^  rank  1  *no answer; ' stderr
+
+# A rank that NCCL waits for at the start.
+rm -rf out
+SIMCUDA_NCCL_ABSENT=1 train 2 config.ini output.folder=out device.kind=cuda shard.timeout=1
+expect "NCCL's start does not wait for ever" test $? -ne 0
+expect 'and says so once' test "$(grep -c '^fsdp_train: .*NCCL has not connected its 2 ranks within \[shard\] timeout = 1 seconds' stderr)" = 1
 finish

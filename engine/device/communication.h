@@ -29,9 +29,10 @@ typedef struct ring_files {
 typedef struct communication {
     const char *name; /* "NCCL 2.28.3" */
 
-    /* One member makes the id, all open with it at the same time. Blocks until all have come. */
+    /* One member makes the id, all open with it at the same time. Blocks until all have come, at most so many seconds;
+     * after a failure the process can only end. */
     bool (*make_id)(void *id, error *e);
-    bool (*open)(device *d, int stream, const void *id, int members, int member, ring_files rings,
+    bool (*open)(device *d, int stream, const void *id, int members, int member, ring_files rings, double seconds,
                  communicator **opened, error *e);
     /* Nothing is under way any more. */
     void (*close)(communicator *c);

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 enum call_kind { CALL_ALL_GATHER, CALL_REDUCE_SCATTER, CALL_ALL_REDUCE, CALL_SEND, CALL_RECEIVE };
 
@@ -429,6 +430,9 @@ static bool begins_late(void) {
 ncclResult_t ncclCommInitRank(ncclComm_t *communicator, int ranks, ncclUniqueId id, int rank) {
     if (ranks < 1 || ranks > REGION_RANKS || rank < 0 || rank >= ranks || id.internal[0] != '/')
         return ncclInvalidArgument;
+    const char *absent = getenv("SIMCUDA_NCCL_ABSENT");
+    while (absent != NULL && atoi(absent) == rank)
+        pause();
     int device = 0;
     if (cudaGetDevice(&device) != cudaSuccess)
         return ncclUnhandledCudaError;

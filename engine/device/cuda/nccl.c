@@ -3,6 +3,7 @@
 #include "engine/checked.h"
 #include "engine/device/cuda/device.h"
 #include "engine/device/cuda/errors.h"
+#include "engine/device/cuda/nccl_init.h"
 
 #include <nccl.h>
 #include <stdlib.h>
@@ -54,14 +55,14 @@ static char *set_variable(const char *name, const char *value) {
 }
 
 /* NCCL reads the files' names from the environment whenever it makes a communicator. */
-static ncclResult_t init_with_rings(ncclComm_t *nccl, int members, ncclUniqueId id, int member, ring_files rings) {
+static ncclResult_t init_with_rings(const nccl_membership *of, double seconds, ring_files rings, ncclComm_t *nccl) {
     static const char *const names[] = {"NCCL_GRAPH_FILE", "NCCL_GRAPH_DUMP_FILE"};
     const char *const paths[] = {rings.given, rings.used};
     char *users[] = {NULL, NULL};
     for (int i = 0; i < 2; i++)
         if (paths[i] != NULL)
             users[i] = set_variable(names[i], paths[i]);
-    const ncclResult_t found = ncclCommInitRank(nccl, members, id, member);
+    const ncclResult_t found = nccl_init(of, seconds, nccl);
     for (int i = 0; i < 2; i++) {
         if (paths[i] != NULL)
             free(set_variable(names[i], users[i]));
@@ -70,12 +71,19 @@ static ncclResult_t init_with_rings(ncclComm_t *nccl, int members, ncclUniqueId 
     return found;
 }
 
-static bool nccl_open(device *d, int stream, const void *id, int members, int member, ring_files rings,
+static bool nccl_open(device *d, int stream, const void *id, int members, int member, ring_files rings, double seconds,
                       communicator **opened, error *e) {
-    ncclUniqueId shared;
+    nccl_membership of = {.members = members, .member = member};
     ncclComm_t nccl = NULL;
-    memcpy(&shared, id, sizeof shared);
-    if (!good(init_with_rings(&nccl, members, shared, member, rings), NULL, "ncclCommInitRank", e))
+    memcpy(&of.id, id, sizeof of.id);
+    const ncclResult_t found = init_with_rings(&of, seconds, rings, &nccl);
+    if (found == ncclInProgress)
+        return error_set_own(e, EXIT_LAUNCH,
+                             "NCCL has not connected its %d ranks within [shard] timeout = %g seconds: one of them "
+                             "hangs, or NCCL finds no way between their GPUs; NCCL_DEBUG=INFO makes it say how far it "
+                             "has come",
+                             members, seconds);
+    if (!good(found, NULL, "ncclCommInitRank", e))
         return false;
     *opened = memory_allocate(1, sizeof **opened);
     **opened = (communicator){.nccl = nccl, .stream = cuda_stream(d, stream), .members = members};
