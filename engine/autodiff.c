@@ -180,7 +180,7 @@ static void norm_rule(autodiff_state *a, const operation *f) {
 
 /* c = a op(b) + bias with b and bias parameters:  db = a^T dc (or its transpose),  da = dc op(b)^T. */
 static void matmul_rule(autodiff_state *a, const operation *f) {
-    const tensor_id dc = gradient_of(a, f->out[0]);
+    const tensor_id dc = gradient_of(a, f->out[0]), left = needed(a, f->in[0]);
     check(!f->attributes.transpose_a, "no backward rule for a matmul with a transposed left operand");
     if (f->in[2] != NO_TENSOR) {
         operation bias = backward_of(f, OPERATION_COLUMN_SUM);
@@ -189,7 +189,6 @@ static void matmul_rule(autodiff_state *a, const operation *f) {
         program_append(a->p, &bias);
     }
     operation weight = backward_of(f, OPERATION_MATMUL);
-    const tensor_id left = needed(a, f->in[0]);
     weight.in[0] = f->attributes.transpose_b ? dc : left;
     weight.in[1] = f->attributes.transpose_b ? left : dc;
     weight.attributes.transpose_a = true;

@@ -8,6 +8,7 @@
  *   engine/autodiff    appends the backward operations, one rule per kind
  *   shard/schedule     makes a step of it: unrolls micro-batches and inserts gathers and reductions
  *   optim/             appends norm, clip and update on the shards
+ *   engine/fuse        merges neighbours that the device executes as one operation
  *   engine/place       gives every tensor its bytes in one arena (engine/lifetime, hold, pack)
  *   engine/waits       derives which operation waits for which across streams
  *   engine/verify      proves the result safe, knowing nothing of how it was derived

@@ -48,11 +48,14 @@ static void after_all_access(clock *need, const history *h) {
     later(need->released, h->lent);
 }
 
-/* The first access to a storage comes after all that happened to those whose bytes it takes. */
+/* The first access to a storage comes after all that happened to those whose bytes it takes. An operation that writes
+ * two views of it takes them once. */
 static void after_earlier_occupants(deriver *d, tensor_id s, clock *need) {
     int32_t count;
     const tensor_id *evicted = occupancy_take(d->bytes, s, &count);
     for (int32_t k = 0; k < count; k++) {
+        if (evicted[k] == s)
+            continue;
         check(d->lives[evicted[k]].last < d->lives[s].first, "tensors %d and %d share bytes while both live",
               evicted[k], s);
         after_all_access(need, &d->histories[evicted[k]]);

@@ -1,5 +1,7 @@
 /* A declared access is the access made: every operation of a step runs a second time in an arena that holds only its
- * declared inputs, all other bytes being signalling NaNs. It must give the same outputs and change nothing else. */
+ * declared inputs, all other bytes being signalling NaNs. It must give the same outputs and change nothing else. The
+ * CPU's kernels run, and of what is fused, which they do not know, the reference kernels. */
+#include "engine/device/reference/reference.h"
 #include "engine/run.h"
 #include "support/small_programs.h"
 
@@ -36,6 +38,16 @@ static void copy_tensor(const program *p, tensor_id t, const char *from, char *t
     memcpy(to + x->address, from + x->address, (size_t)x->bytes);
 }
 
+/* On the device, or without one by reference kernels. */
+static void execute(device *d, const operation *o, const launch *l) {
+    if (d == NULL) {
+        reference_launch_f32(l);
+        return;
+    }
+    d->functions->launch(d, (int)o->stream, l);
+    assert_true(d->functions->synchronize(d, &(error){0}));
+}
+
 /* The second run, and the comparison. What is neither output nor workspace must be as it was put there. */
 static void run_alone(const program *p, device *d, const operation *o, arena *a) {
     fill_with_nan(a->alone, a->size);
@@ -46,8 +58,7 @@ static void run_alone(const program *p, device *d, const operation *o, arena *a)
             copy_tensor(p, o->out[k], a->before, a->alone);
     memcpy(a->before, a->alone, (size_t)a->size);
     launch l = program_launch(p, o, a->alone);
-    d->functions->launch(d, (int)o->stream, &l);
-    assert_true(d->functions->synchronize(d, &(error){0}));
+    execute(d, o, &l);
     for (int k = 0; k < OPERATION_OUTPUTS; k++) {
         if (o->out[k] == NO_TENSOR)
             continue;
@@ -112,9 +123,9 @@ static void check_program(const small_program *which) {
             continue;
         memcpy(a.before, a.bytes, (size_t)a.size);
         launch l = program_launch(p, o, a.bytes);
-        d->functions->launch(d, (int)o->stream, &l);
-        assert_true(d->functions->synchronize(d, &(error){0}));
-        run_alone(p, d, o, &a);
+        device *on = which->fused ? NULL : d;
+        execute(on, o, &l);
+        run_alone(p, on, o, &a);
     }
     free(a.bytes);
     free(a.before);

@@ -155,6 +155,35 @@ static void matmuls_and_bias(void **state) {
     }
 }
 
+/* A matmul that takes a gelu: gelu_backward reads what it kept, and its gradients are those of the product; the bias's
+ * comes with the weight's. */
+static void matmul_with_gelu(void **state) {
+    (void)state;
+    enum { M = 4, N = 5, K = 3 };
+    launch forward = {.kind = OPERATION_MATMUL, .attributes = {.gelu = true}};
+    forward.in[0] = values(M, K, 1), forward.in[1] = values(K, N, 2), forward.in[2] = values(N, 1, 3);
+    forward.out[0] = empty(M, N), forward.out[1] = empty(M, N);
+    operand dout = values(M, N, 4);
+    const operand *weights[OPERATION_OUTPUTS] = {&dout};
+    objective(&forward, weights);
+    launch gelu = {.kind = OPERATION_GELU_BACKWARD, .in = {dout, forward.out[1]}, .out = {empty(M, N)}};
+    reference_launch(&gelu);
+    launch input = matmul_gradient(&forward, 0, &gelu.out[0]);
+    check_gradient("matmul with gelu", &forward, 0, weights, &input.out[0]);
+    launch weight = {.kind = OPERATION_MATMUL, .attributes = {.transpose_a = true}};
+    weight.in[0] = forward.in[0], weight.in[1] = gelu.out[0];
+    weight.out[0] = empty(K, N), weight.out[2] = empty(N, 1);
+    reference_launch(&weight);
+    check_gradient("matmul with gelu", &forward, 1, weights, &weight.out[0]);
+    check_gradient("matmul with gelu", &forward, 2, weights, &weight.out[2]);
+    operand_release(&dout);
+    operand_release(&gelu.out[0]);
+    operand_release(&input.out[0]);
+    operand_release(&weight.out[0]);
+    operand_release(&weight.out[2]);
+    launch_release(&forward);
+}
+
 static void rope_is_undone_by_its_inverse(void **state) {
     (void)state;
     enum { SEQUENCE = 3, ROWS = 6, HEADS = 2, KV_HEADS = 1, HEAD_WIDTH = 6 };
@@ -299,6 +328,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms),
         cmocka_unit_test(matmuls_and_bias),
+        cmocka_unit_test(matmul_with_gelu),
         cmocka_unit_test(rope_is_undone_by_its_inverse),
         cmocka_unit_test(attention),
         cmocka_unit_test(activations),

@@ -82,6 +82,16 @@ static void costs_of_matmul(void **state) {
     l.in[2] = shape_of(DTYPE_BF16, 7, 1);
     assert_true(operation_flops(&l) == 2 * 3 * 5 * 7 + 3 * 7);
     assert_true(operation_bytes(&l) == 4 * (3 * 5 + 5 * 7 + 2 * 3 * 7) + 2 * 7);
+    l.accumulate = 0;
+    l.attributes.gelu = true; /* nine for each result, which is written beside what it is taken of */
+    l.out[1] = l.out[0];
+    assert_true(operation_flops(&l) == 2 * 3 * 5 * 7 + 3 * 7 + 9 * 3 * 7);
+    assert_true(operation_bytes(&l) == 4 * (3 * 5 + 5 * 7 + 2 * 3 * 7) + 2 * 7);
+    l.attributes.gelu = false;
+    l.out[1].data = NULL;
+    l.out[2] = shape_of(DTYPE_F32, 7, 1); /* an addition for each of b, which is read once */
+    assert_true(operation_flops(&l) == 2 * 3 * 5 * 7 + 3 * 7 + 5 * 7);
+    assert_true(operation_bytes(&l) == 4 * (3 * 5 + 5 * 7 + 3 * 7 + 7) + 2 * 7);
 }
 
 static void costs_of_attention(void **state) {

@@ -31,7 +31,7 @@ typedef struct device_settings {
     int threads;      /* CPU: threads of this rank, >= 1 */
     const int *cores; /* CPU: one core number per thread to bind to; NULL: leave where the system puts them */
     int number;       /* CUDA: which GPU of those that the process sees, modulo how many there are */
-    bool planning;    /* nothing will run: no GPU is needed, and only describe, workspace and close may be called */
+    bool planning;    /* nothing will run, without a GPU: only describe, workspace, fuses and close may be called */
 } device_settings;
 
 /* Bytes of memory. Zeros: the device works in the machine's. */
@@ -86,6 +86,12 @@ typedef struct device_functions {
 
     /* Bytes of workspace that the operation needs with these shapes (operand data pointers are not read). */
     size_t (*workspace)(const device *d, const launch *l);
+
+    /* Whether it executes a matmul that takes over others' work (engine/fuse.h) with these shapes (operand data
+     * pointers are not read). NULL: it never does. Not on the CPU: the gelu of each block of a product while that is in
+     * a cache took 1.01 times as long as both apart, as it drives out what is multiplied next, and what column sums
+     * could save is a 500th of a step. */
+    bool (*fuses)(device *d, const launch *l);
 
     /* Makes what the launch's attributes point to (segments, columns) readable for kernels: it may put pointers to
      * copies in their place, which the device owns until it is closed. Once per launch, before the first; start-up

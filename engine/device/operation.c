@@ -48,11 +48,12 @@ static const operation_signature signatures[OPERATION_KIND_COUNT] = {
                                  .shares = {0, -1, -1}},
     [OPERATION_MATMUL] = {.name = "matmul",
                           .inputs = {"a", "b", "bias"},
-                          .outputs = {"c"},
+                          .outputs = {"c", "preactivation", "column_sums"},
                           .optional_inputs = THIRD,
+                          .optional_outputs = SECOND | THIRD,
                           .accumulates = FIRST,
                           .input_types = "AAA",
-                          .output_types = "G",
+                          .output_types = "GAG",
                           .shares = {-1, -1, -1}},
     [OPERATION_COLUMN_SUM] = {.name = "column_sum",
                               .inputs = {"x"},
@@ -257,6 +258,8 @@ static double attention_pairs(const launch *l, const operand *qkv) {
     return (double)qkv->shape[0] * (double)a->heads * per_query;
 }
 
+enum { GELU_FLOPS = 9 };
+
 double operation_flops(const launch *l) {
     const attributes *a = &l->attributes;
     double in = (double)operand_count(&l->in[0]), out = (double)operand_count(&l->out[0]);
@@ -274,7 +277,8 @@ double operation_flops(const launch *l) {
         return in * ((a->norm == NORM_LAYER ? 12 : 9) + (l->out[2].data != NULL) + (l->in[1].data != NULL));
     case OPERATION_MATMUL: {
         double inner = (double)l->in[0].shape[a->transpose_a ? 0 : 1];
-        return out * (2 * inner + (l->in[2].data != NULL));
+        double sums = l->out[2].data != NULL ? (double)operand_count(&l->in[1]) : 0;
+        return out * (2 * inner + (l->in[2].data != NULL) + (a->gelu ? GELU_FLOPS : 0)) + sums;
     }
     case OPERATION_ROPE: /* a rotation is three operations a value */
         return 3 * (double)l->in[0].shape[0] * (double)((a->heads + a->kv_heads) * a->head_width);
@@ -283,7 +287,7 @@ double operation_flops(const launch *l) {
     case OPERATION_ATTENTION_BACKWARD: /* q k^T again, dv, dp, dq, dk */
         return 10 * (double)a->head_width * attention_pairs(l, &l->in[1]);
     case OPERATION_GELU:
-        return 9 * in;
+        return GELU_FLOPS * in;
     case OPERATION_GELU_BACKWARD:
         return 17 * in;
     case OPERATION_SWIGLU:

@@ -22,8 +22,8 @@
  *                       A bias[C]?                                      f statistics[N,2]
  *   norm_backward       A dnormed[N,C], A dsum[N,C]?, A sum[N,C],       A dsum[N,C]~0, G dweight[C]+, G dbias[C]?+
  *                       f statistics[N,2], A weight[C]
- *   matmul              A a[m,k], A b[k,n] (each may be stored          G c[m,n]+
- *                       transposed), A bias[n]?
+ *   matmul              A a[m,k], A b[k,n] (each may be stored          G c[m,n]+, A preactivation[m,n]?,
+ *                       transposed), A bias[n]?                         G column_sums[n]?
  *   column_sum          A x[N,n]                                        G out[n]+
  *   rope                A qkv[N,Q], f cosine[T,D/2], f sine[T,D/2]      A out[N,Q]~0
  *   attention           A qkv[N,Q]                                      A out[N,H D], f logsumexp[N,H]
@@ -61,6 +61,9 @@
  *   norm_backward: its `sum` input is s. Output dsum = the norm's own gradient + the input dsum.
  *   matmul: c = op(a) op(b) + bias. transpose_a: a is stored [k,m]; transpose_b: b is stored [n,k]. tf32: fp32
  *     operands may be rounded to TF32 (10 bits of fraction); a device without it multiplies in fp32.
+ *     A matmul may take over what others do before and behind it (engine/fuse.h), where it overwrites c. gelu: c is of
+ *     type A and the gelu of the above, which is written to preactivation; without that, nowhere. Its gelu may be taken
+ *     before it is rounded. column_sums: what column_sum makes of b, which is not transposed then, in c's type.
  *   rope: Hugging Face's half-split rotation of every query and key head: with j < D/2,
  *     out[j] = x[j] cos[t,j] - x[j+D/2] sin[t,j];  out[j+D/2] = x[j+D/2] cos[t,j] + x[j] sin[t,j];
  *     inverse: sin negated. Values are copied. Row layout of qkv: H query heads, K key heads, K value heads.
@@ -155,7 +158,7 @@ typedef enum rank_group { GROUP_SHARD, GROUP_REPLICA, GROUP_WORLD } rank_group;
 /* Everything about an operation that is not an operand. Only the fields of its kind are read. */
 typedef struct attributes {
     bool transpose_a, transpose_b;       /* matmul */
-    bool tf32;                           /* matmul */
+    bool tf32, gelu;                     /* matmul */
     norm_type norm;                      /* norm, norm_backward */
     double epsilon;                      /* norm, norm_backward; adamw */
     int64_t sequence;                    /* T: embedding, position_backward, rope, attention (and backward) */

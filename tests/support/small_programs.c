@@ -2,6 +2,7 @@
 
 #include "engine/autodiff.h"
 #include "engine/error.h"
+#include "engine/fuse.h"
 #include "engine/place.h"
 #include "engine/waits.h"
 #include "optim/adamw.h"
@@ -17,6 +18,17 @@ static device *open_cpu(void) {
     error e = {0};
     check(device_cpu.open(&settings, &d, &e), "%s", e.message);
     return d;
+}
+
+static bool fuses_all(device *d, const launch *l) {
+    (void)d, (void)l;
+    return true;
+}
+
+static void fuse_all(program *p) {
+    const device_functions functions = {.fuses = fuses_all};
+    device all = {.functions = &functions};
+    fuse(p, &all);
 }
 
 step *small_program_build(const small_program *job) {
@@ -36,6 +48,8 @@ step *small_program_build(const small_program *job) {
     step *s = shard_schedule(micro, &m->list, layout, &settings);
     const optimizer_settings adamw = {0.9, 0.95, 1e-8, 0.1, 1, job->precision.loss_scale_interval};
     optimizer_append(s, &m->list, layout, &adamw);
+    if (job->fused)
+        fuse_all(s->program);
     place_workspaces(s->program, d);
     place(s->program, INT64_MAX);
     waits_derive(s->program);
@@ -66,6 +80,7 @@ const small_program *small_programs(size_t *count) {
     static small_program list[32];
     const model_shape gpt2 = small_shape(FAMILY_GPT2, true), llama = small_shape(FAMILY_LLAMA, false);
     const recompute_policy none = RECOMPUTE_NONE, block = RECOMPUTE_BLOCK, attention = RECOMPUTE_ATTENTION;
+    const precision_settings fp32 = {.storage = DTYPE_F32};
     const precision_settings bf16 = {.storage = DTYPE_BF16};
     const precision_settings bf16_sent = {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, false, 0, 0};
     const precision_settings fp16 = {.storage = DTYPE_F16, .loss_scale = 1024, .loss_scale_interval = 2};
@@ -94,6 +109,9 @@ const small_program *small_programs(size_t *count) {
         SMALL_PROGRAM_IN(bf16_sent, llama, 4, 2, 1, 2, 1, 19, 1, true, true, none),
         SMALL_PROGRAM_IN(fp16_sent, gpt2, 6, 3, 1, 2, 1, 19, 1, false, false, none),
         SMALL_PROGRAM_IN(fp32_sent, llama, 2, 1, 1, 2, 2, 19, 1, false, true, none),
+        SMALL_PROGRAM_FUSED(fp32, gpt2, 1, 1, 1, 2, 2, 19, 1, false, true, none),
+        SMALL_PROGRAM_FUSED(fp32, gpt2, 4, 4, 1, 2, 1, 19, 1, false, false, none),
+        SMALL_PROGRAM_FUSED(bf16, gpt2, 2, 2, 1, 1, 2, 19, 1, false, false, block),
     };
     memcpy(list, made, sizeof made);
     *count = sizeof made / sizeof *made;

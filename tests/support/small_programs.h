@@ -14,14 +14,16 @@ typedef struct small_program {
     bool keep_gathered, reduce_last;
     recompute_policy recompute; /* memory: half of all levels */
     precision_settings precision;
+    bool fused; /* for a device that executes all that engine/fuse merges; the CPU does not */
 } small_program;
 
 /* shape, ranks, shard group, prefetch, passes, micro-batch, sequence, blocks to a unit, keep gathered, reduce last,
  * recompute; in fp32, or with the precision that comes first */
 #define SMALL_PROGRAM(...) ((small_program){__VA_ARGS__, .precision = {.storage = DTYPE_F32}})
 #define SMALL_PROGRAM_IN(numbers, ...) ((small_program){__VA_ARGS__, .precision = numbers})
+#define SMALL_PROGRAM_FUSED(numbers, ...) ((small_program){__VA_ARGS__, .precision = numbers, .fused = true})
 
-/* Every strategy, several world sizes, accumulation, prefetch depths, recomputation, precisions. */
+/* Every strategy, several world sizes, accumulation, prefetch depths, recomputation, precisions; some fused. */
 const small_program *small_programs(size_t *count);
 
 /* The program of a run of the matrix. */

@@ -99,21 +99,6 @@ static void norm_backward(const launch *l) {
     }
 }
 
-static void matmul(const launch *l) {
-    const real *a = l->in[0].data, *b = l->in[1].data, *bias = l->in[2].data;
-    real *c = l->out[0].data;
-    bool transpose_a = l->attributes.transpose_a, transpose_b = l->attributes.transpose_b;
-    int64_t m = l->out[0].shape[0], n = l->out[0].shape[1], k = l->in[0].shape[transpose_a ? 0 : 1];
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++) {
-            double total = bias != NULL ? (double)bias[j] : 0;
-            for (int64_t p = 0; p < k; p++)
-                total +=
-                    (double)a[transpose_a ? p * m + i : i * k + p] * (double)b[transpose_b ? j * k + p : p * n + j];
-            put(&c[i * n + j], adds(l, 0), total);
-        }
-}
-
 static void column_sum(const launch *l) {
     const real *x = l->in[0].data;
     real *out = l->out[0].data;
@@ -124,6 +109,33 @@ static void column_sum(const launch *l) {
             total += (double)x[i * width + c];
         put(&out[c], adds(l, 0), total);
     }
+}
+
+/* gelu(x) = x g(u) with u = sqrt(2/pi) (x + 0.044715 x^3) and g(u) = (1 + tanh u) / 2. */
+static const double gelu_scale = 0.79788456080286535588, gelu_cubic = 0.044715;
+
+static double gelu_of(double x) {
+    return 0.5 * x * (1 + tanh(gelu_scale * (x + gelu_cubic * x * x * x)));
+}
+
+static void matmul(const launch *l) {
+    const real *a = l->in[0].data, *b = l->in[1].data, *bias = l->in[2].data;
+    real *c = l->out[0].data, *preactivation = l->out[1].data;
+    bool transpose_a = l->attributes.transpose_a, transpose_b = l->attributes.transpose_b;
+    int64_t m = l->out[0].shape[0], n = l->out[0].shape[1], k = l->in[0].shape[transpose_a ? 0 : 1];
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double total = bias != NULL ? (double)bias[j] : 0;
+            for (int64_t p = 0; p < k; p++)
+                total +=
+                    (double)a[transpose_a ? p * m + i : i * k + p] * (double)b[transpose_b ? j * k + p : p * n + j];
+            const real x = (real)total;
+            if (preactivation != NULL)
+                preactivation[i * n + j] = x;
+            put(&c[i * n + j], adds(l, 0), l->attributes.gelu ? gelu_of((double)x) : total);
+        }
+    if (l->out[2].data != NULL)
+        column_sum(&(launch){.kind = OPERATION_COLUMN_SUM, .in = {l->in[1]}, .out = {l->out[2]}});
 }
 
 static void rope(const launch *l) {
@@ -146,16 +158,11 @@ static void rope(const launch *l) {
     }
 }
 
-/* gelu(x) = x g(u) with u = sqrt(2/pi) (x + 0.044715 x^3) and g(u) = (1 + tanh u) / 2. */
-static const double gelu_scale = 0.79788456080286535588, gelu_cubic = 0.044715;
-
 static void gelu(const launch *l) {
     const real *x = l->in[0].data;
     real *out = l->out[0].data;
-    for (int64_t i = 0; i < operand_count(&l->in[0]); i++) {
-        double v = (double)x[i];
-        out[i] = (real)(0.5 * v * (1 + tanh(gelu_scale * (v + gelu_cubic * v * v * v))));
-    }
+    for (int64_t i = 0; i < operand_count(&l->in[0]); i++)
+        out[i] = (real)gelu_of((double)x[i]);
 }
 
 static void gelu_backward(const launch *l) {

@@ -230,6 +230,7 @@ size_t STORED(matmul_workspace)(const launch *l, int threads) {
 
 void STORED(matmul_run)(pool *threads, const launch *l) {
     const attributes *options = &l->attributes;
+    check(!options->gelu && l->out[1].data == NULL && l->out[2].data == NULL, "a fused matmul on the CPU");
     product p = {.c = &l->out[0],
                  .bias = l->in[2].data,
                  .accumulate = l->accumulate & 1,
