@@ -17,6 +17,9 @@ typedef struct cuda_placement {
  */
 launch cuda_launch_run(const launch *l, cuda_placement placement);
 
+/* Whether the device executes a matmul that takes over others' work, of these shapes and types (device.h, `fuses`). */
+bool cuda_launch_fuses(const launch *l);
+
 /* What follows is executed in another order of blocks and threads, where the device can be told. */
 void cuda_launch_order(uint64_t seed);
 

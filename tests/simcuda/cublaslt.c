@@ -1,7 +1,10 @@
-/* cuBLASLt on the host: D = alpha op(A) op(B) + beta C + bias for column-major matrices, queued on a stream.
+/* cuBLASLt on the host: D = alpha op(A) op(B) + beta C + bias for column-major matrices, or the gelu of that with what
+ * it is taken of beside it, or with the sums of op(A)'s rows beside it; queued on a stream.
  *
  * What the library's documentation refuses, this refuses with the same status: shapes that do not fit, type
- * combinations outside its table, an algorithm chosen for another product. What would be undefined there (an operand
+ * combinations outside its table, a leading dimension that an epilogue cannot have, an algorithm chosen for another
+ * product; so it does what other programs' tests of the library know it to refuse: sums of a transposed A, and of a
+ * single column. What would be undefined there (an operand
  * less aligned than was promised when the algorithm was chosen, a workspace that is absent or too small) is a misuse
  * and ends the run. An algorithm wants a workspace of a size that the seed picks, and scribbles over it: two products
  * that share a workspace without an order between them are then seen as any two writers are. */
@@ -9,6 +12,7 @@
 #include "simcuda.h"
 
 #include <cublasLt.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +28,10 @@ struct simcuda_blas_product {
     cublasComputeType_t compute;
     int32_t transpose_a, transpose_b;
     uint32_t epilogue;
-    const void *bias;
+    void *bias;        /* or where its gradient goes */
     int32_t bias_type; /* -1: as D */
+    void *aux;
+    int64_t aux_leading;
 };
 struct simcuda_blas_layout {
     cudaDataType type;
@@ -42,6 +48,7 @@ typedef struct choice {
     uint64_t product; /* digest of everything but pointers */
     uint64_t workspace;
     uint32_t alignment[4];
+    uint32_t alignment_bias, alignment_aux; /* of the pointers that were set then */
 } choice;
 _Static_assert(sizeof(choice) <= sizeof(cublasLtMatmulAlgo_t), "a choice is kept in the opaque algorithm");
 
@@ -124,6 +131,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product, cubl
         return take(&product->epilogue, sizeof product->epilogue, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
         return take(&product->bias, sizeof product->bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+        return take(&product->aux, sizeof product->aux, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+        return take(&product->aux_leading, sizeof product->aux_leading, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
         return take(&product->bias_type, sizeof product->bias_type, value, bytes);
     }
@@ -166,13 +177,38 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     return CUBLAS_STATUS_INVALID_VALUE;
 }
 
+/* ---- epilogues ---- */
+
+/* The parts that the library's numbers are made of. */
+enum { ADDS_BIAS = CUBLASLT_EPILOGUE_BIAS, TAKES_GELU = CUBLASLT_EPILOGUE_GELU, KEEPS_AUX = 128 };
+
+static bool has(const struct simcuda_blas_product *p, uint32_t part) {
+    return (p->epilogue & part) != 0;
+}
+
+static bool is_epilogue(uint32_t epilogue) {
+    static const uint32_t known[] = {CUBLASLT_EPILOGUE_DEFAULT,  CUBLASLT_EPILOGUE_BIAS,
+                                     CUBLASLT_EPILOGUE_GELU,     CUBLASLT_EPILOGUE_GELU_BIAS,
+                                     CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+                                     CUBLASLT_EPILOGUE_BGRADA};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i] == epilogue)
+            return true;
+    return false;
+}
+
+/* Whether the bias pointer is used. */
+static bool has_vector(const struct simcuda_blas_product *p) {
+    return has(p, ADDS_BIAS) || p->epilogue == CUBLASLT_EPILOGUE_BGRADA;
+}
+
 /* ---- what is accepted ---- */
 
 /* The rows of the documentation's table of types for compute type 32F and scale type 32F that are built here. */
 static bool types_are_listed(const struct simcuda_blas_product *p, cudaDataType a, cudaDataType b, cudaDataType c,
                              cudaDataType d) {
     const cudaDataType bias = p->bias_type < 0 ? d : (cudaDataType)p->bias_type;
-    if (a != b || c != d || (p->epilogue == CUBLASLT_EPILOGUE_BIAS && bias != d))
+    if (a != b || c != d || (has_vector(p) && bias != d))
         return false;
     if (p->compute == CUBLAS_COMPUTE_32F_FAST_TF32)
         return a == CUDA_R_32F && d == CUDA_R_32F;
@@ -191,6 +227,17 @@ static uint64_t columns_of(const struct simcuda_blas_layout *l, int32_t transpos
     return transposed == CUBLAS_OP_N ? l->columns : l->rows;
 }
 
+static cublasStatus_t check_epilogue(const struct simcuda_blas_product *p, const struct simcuda_blas_layout *a,
+                                     const struct simcuda_blas_layout *d) {
+    if (!is_epilogue(p->epilogue))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (has(p, KEEPS_AUX) && (p->aux_leading % 8 != 0 || p->aux_leading < (int64_t)d->rows))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (p->epilogue == CUBLASLT_EPILOGUE_BGRADA && (p->transpose_a != CUBLAS_OP_N || a->columns == 1))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 static cublasStatus_t check_product(const struct simcuda_blas_product *p, const struct simcuda_blas_layout *a,
                                     const struct simcuda_blas_layout *b, const struct simcuda_blas_layout *c,
                                     const struct simcuda_blas_layout *d) {
@@ -199,8 +246,9 @@ static cublasStatus_t check_product(const struct simcuda_blas_product *p, const 
     if (rows_of(a, p->transpose_a) != d->rows || columns_of(b, p->transpose_b) != d->columns ||
         columns_of(a, p->transpose_a) != rows_of(b, p->transpose_b) || c->rows != d->rows || c->columns != d->columns)
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (p->epilogue != CUBLASLT_EPILOGUE_DEFAULT && p->epilogue != CUBLASLT_EPILOGUE_BIAS)
-        return CUBLAS_STATUS_NOT_SUPPORTED;
+    const cublasStatus_t status = check_epilogue(p, a, d);
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return status;
     return types_are_listed(p, a->type, b->type, c->type, d->type) ? CUBLAS_STATUS_SUCCESS
                                                                    : CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -216,9 +264,16 @@ static uint64_t digest_layout(uint64_t digest, const struct simcuda_blas_layout 
 static uint64_t digest_product(const struct simcuda_blas_product *p,
                                const struct simcuda_blas_layout *const layouts[4]) {
     uint64_t digest = mix(mix(mix(p->compute, (uint64_t)p->transpose_a), (uint64_t)p->transpose_b), p->epilogue);
+    digest = mix(digest, (uint64_t)p->aux_leading);
     for (int i = 0; i < 4; i++)
         digest = digest_layout(digest, layouts[i]);
     return digest;
+}
+
+/* The documentation promises algorithms for no product. */
+static bool has_algorithm(uint32_t epilogue) {
+    const char *limit = getenv("SIMCUDA_EPILOGUES");
+    return limit == NULL || epilogue == CUBLASLT_EPILOGUE_DEFAULT || epilogue == CUBLASLT_EPILOGUE_BIAS;
 }
 
 /* Every fifth seed's algorithms want all that they may have, as it takes long to touch; of other seeds' few are large.
@@ -228,6 +283,12 @@ static uint64_t pick_workspace(uint64_t most) {
         return most;
     most >>= simcuda_random() % 24;
     return simcuda_random() % (most + 1);
+}
+
+/* How a pointer is aligned that an algorithm is chosen for; one that is not set yet is taken to be as a tensor is. */
+static uint32_t alignment_of(const void *data) {
+    const uintptr_t lowest = (uintptr_t)data & (~(uintptr_t)data + 1);
+    return lowest == 0 || lowest > STRIDE ? STRIDE : (uint32_t)lowest;
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
@@ -241,9 +302,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     const cublasStatus_t status = check_product(product, a, b, c, d);
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
+    if (!has_algorithm(product->epilogue))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     const struct simcuda_blas_layout *const layouts[4] = {a, b, c, d};
     choice chosen = {.product = digest_product(product, layouts), .workspace = pick_workspace(preference->workspace)};
     memcpy(chosen.alignment, preference->alignment, sizeof chosen.alignment);
+    chosen.alignment_bias = alignment_of(product->bias);
+    chosen.alignment_aux = alignment_of(product->aux);
     results[0] = (cublasLtMatmulHeuristicResult_t){.workspaceSize = chosen.workspace, .state = CUBLAS_STATUS_SUCCESS};
     memcpy(&results[0].algo, &chosen, sizeof chosen);
     *returned = 1;
@@ -329,15 +394,33 @@ static void multiply_column(const float *a, const float *b, uint64_t rows, uint6
             sums[i] += a[k * rows + i] * b[k];
 }
 
+static float gelu(float x) {
+    return 0.5f * x * (1 + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+}
+
 static void finish_column(const queued_product *q, uint64_t column, const float *sums) {
-    const bool bias = q->product.epilogue == CUBLASLT_EPILOGUE_BIAS;
+    const struct simcuda_blas_product *p = &q->product;
     for (uint64_t i = 0; i < q->d.layout.rows; i++) {
         float value = q->alpha * sums[i];
         if (q->beta != 0)
             value += q->beta * load(q->c.data, q->c.layout.type, column * (size_t)q->c.layout.leading + i);
-        if (bias)
-            value += load(q->product.bias, q->d.layout.type, i);
+        if (has(p, ADDS_BIAS))
+            value += load(p->bias, q->d.layout.type, i);
+        if (has(p, KEEPS_AUX))
+            store(p->aux, q->d.layout.type, column * (size_t)p->aux_leading + i, value);
+        if (has(p, TAKES_GELU))
+            value = gelu(value);
         store(q->d.data, q->d.layout.type, column * (size_t)q->d.layout.leading + i, value);
+    }
+}
+
+/* The sums of op(A)'s rows, which is as op(A) is expanded. */
+static void sum_rows(const queued_product *q, const float *a, uint64_t rows, uint64_t depth) {
+    for (uint64_t i = 0; i < rows; i++) {
+        float sum = 0;
+        for (uint64_t k = 0; k < depth; k++)
+            sum += a[k * rows + i];
+        store(q->product.bias, q->d.layout.type, i, sum);
     }
 }
 
@@ -357,16 +440,23 @@ static bool advance_product(void *state) {
     announce(&q->b, false, "cublasLtMatmul B");
     if (q->beta != 0)
         announce(&q->c, false, "cublasLtMatmul C");
-    if (q->product.epilogue == CUBLASLT_EPILOGUE_BIAS)
+    if (has(&q->product, ADDS_BIAS))
         simcuda_read(q->product.bias, rows * type_bytes(q->d.layout.type), "cublasLtMatmul bias");
     scribble(q->workspace, q->workspace_bytes);
     announce(&q->d, true, "cublasLtMatmul D");
+    if (has(&q->product, KEEPS_AUX))
+        announce(&(matrix){q->product.aux, {q->d.layout.type, rows, q->d.layout.columns, q->product.aux_leading}}, true,
+                 "cublasLtMatmul auxiliary output");
+    if (q->product.epilogue == CUBLASLT_EPILOGUE_BGRADA)
+        simcuda_write(q->product.bias, rows * type_bytes(q->d.layout.type), "cublasLtMatmul bias gradient");
     float *a = expand(&q->a, q->product.transpose_a, tf32), *b = expand(&q->b, q->product.transpose_b, tf32);
     float *sums = malloc(rows * sizeof *sums);
     for (uint64_t column = 0; column < q->d.layout.columns; column++) {
         multiply_column(a, b + column * depth, rows, depth, sums);
         finish_column(q, column, sums);
     }
+    if (q->product.epilogue == CUBLASLT_EPILOGUE_BGRADA)
+        sum_rows(q, a, rows, depth);
     free(a);
     free(b);
     free(sums);
@@ -391,6 +481,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
     const cublasStatus_t status = check_product(product, a_layout, b_layout, c_layout, d_layout);
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
+    if ((has_vector(product) && product->bias == NULL) || (has(product, KEEPS_AUX) && product->aux == NULL))
+        return CUBLAS_STATUS_INVALID_VALUE;
     const struct simcuda_blas_layout *const layouts[4] = {a_layout, b_layout, c_layout, d_layout};
     choice chosen;
     memcpy(&chosen, algorithm, sizeof chosen);
@@ -400,6 +492,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
     check_alignment(b, chosen.alignment[1], "B");
     check_alignment(c, chosen.alignment[2], "C");
     check_alignment(d, chosen.alignment[3], "D");
+    if (has_vector(product))
+        check_alignment(product->bias, chosen.alignment_bias, "bias");
+    if (has(product, KEEPS_AUX))
+        check_alignment(product->aux, chosen.alignment_aux, "auxiliary output");
     if (chosen.workspace > workspace_bytes || (chosen.workspace > 0 && workspace == NULL))
         simcuda_refuse("cublasLtMatmul: a workspace of %zu bytes, where the chosen algorithm needs %llu",
                        workspace_bytes, (unsigned long long)chosen.workspace);

@@ -192,6 +192,10 @@ static size_t cuda_workspace(const device *d, const launch *l) {
     return kernel == NULL || kernel->workspace == NULL ? 0 : kernel->workspace(l);
 }
 
+static bool cuda_fuses(device *d, const launch *l) {
+    return cuda_matmul_fuses(cuda_of(d)->matmul, l);
+}
+
 /* A copy of an array in the GPU's memory, NULL of an empty one. */
 static bool copy_to_gpu(cuda_device *c, const void *array, size_t bytes, const void **copy, error *e) {
     void *made = NULL;
@@ -435,6 +439,7 @@ const device_functions device_cuda = {
     .allocate_host = cuda_allocate_host,
     .release_host = cuda_release_host,
     .workspace = cuda_workspace,
+    .fuses = cuda_fuses,
     .prepare = cuda_prepare,
     .launch = cuda_launch,
     .write = cuda_write,

@@ -16,8 +16,9 @@ enum { WORKSPACE_BYTES = 32 << 20, KNOWN_ALIGNMENT = 256 };
 typedef struct matmul_key {
     int64_t m, n, k;
     dtype input, output;
-    uint32_t alignment_a, alignment_b, alignment_c;
-    bool transpose_a, transpose_b, bias, accumulate, tf32;
+    uint32_t alignment_a, alignment_b, alignment_c, alignment_preactivation, alignment_vector;
+    bool transpose_a, transpose_b, accumulate, tf32;
+    bool bias, gelu, preactivation, column_sums;
 } matmul_key;
 
 typedef struct matmul_plan {
@@ -52,6 +53,11 @@ static uint32_t alignment_of(const void *p) {
     return lowest == 0 || lowest > KNOWN_ALIGNMENT ? KNOWN_ALIGNMENT : (uint32_t)lowest;
 }
 
+/* The bias or, of a product that makes them, the column sums: the library has one pointer for both. NULL: neither. */
+static void *vector_of(const launch *l) {
+    return l->out[2].data != NULL ? l->out[2].data : l->in[2].data;
+}
+
 static matmul_key key_of(const launch *l) {
     const attributes *a = &l->attributes;
     const operand *left = &l->in[0], *right = &l->in[1], *out = &l->out[0];
@@ -65,11 +71,16 @@ static matmul_key key_of(const launch *l) {
     key.alignment_a = alignment_of(left->data);
     key.alignment_b = alignment_of(right->data);
     key.alignment_c = alignment_of(out->data);
+    key.alignment_preactivation = alignment_of(l->out[1].data);
+    key.alignment_vector = alignment_of(vector_of(l));
     key.transpose_a = a->transpose_a;
     key.transpose_b = a->transpose_b;
-    key.bias = l->in[2].data != NULL;
     key.accumulate = (l->accumulate & 1) != 0;
     key.tf32 = a->tf32;
+    key.bias = l->in[2].data != NULL;
+    key.gelu = a->gelu;
+    key.preactivation = l->out[1].data != NULL;
+    key.column_sums = l->out[2].data != NULL;
     return key;
 }
 
@@ -98,16 +109,36 @@ static bool set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t whi
     return true;
 }
 
-static bool describe_product(matmul_plan *plan, error *e) {
+/* The library's first factor is b, whose columns are its rows: "bias gradient of A". */
+static cublasLtEpilogue_t epilogue_of(const matmul_key *key) {
+    static const cublasLtEpilogue_t epilogues[][2] = {{CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS},
+                                                      {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS},
+                                                      {CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS}};
+    return key->column_sums ? CUBLASLT_EPILOGUE_BGRADA : epilogues[key->gelu + key->preactivation][key->bias];
+}
+
+/* What the epilogue reads and writes. The choice of an algorithm learns from these pointers how they are aligned. */
+static bool set_pointers(matmul_plan *plan, const launch *l, error *e) {
+    void *vector = vector_of(l), *preactivation = l->out[1].data;
+    return (vector == NULL ||
+            set(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, (const void *)&vector, sizeof vector, e)) &&
+           (preactivation == NULL || set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                         (const void *)&preactivation, sizeof preactivation, e));
+}
+
+static bool describe_product(matmul_plan *plan, const launch *l, error *e) {
     const matmul_key *key = &plan->key;
     const cublasComputeType_t compute = key->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const cublasOperation_t first = key->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t second = key->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasLtEpilogue_t epilogue = key->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    const cublasLtEpilogue_t epilogue = epilogue_of(key);
     TRY(cublasLtMatmulDescCreate(&plan->product, compute, CUDA_R_32F));
     return set(plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first, e) &&
            set(plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second, e) &&
-           set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, e);
+           set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, e) &&
+           (!key->preactivation ||
+            set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &key->n, sizeof key->n, e)) &&
+           set_pointers(plan, l, e);
 }
 
 static bool prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t which, const void *value,
@@ -163,7 +194,7 @@ static bool make_plan(cublasLtHandle_t library, const launch *l, const matmul_ke
     *plan = (matmul_plan){.key = *key};
     if (make_layout(&plan->a, key->input, l->in[0].shape[0], l->in[0].shape[1], e) &&
         make_layout(&plan->b, key->input, l->in[1].shape[0], l->in[1].shape[1], e) &&
-        make_layout(&plan->c, key->output, key->m, key->n, e) && describe_product(plan, e) &&
+        make_layout(&plan->c, key->output, key->m, key->n, e) && describe_product(plan, l, e) &&
         choose_algorithm(library, plan, e))
         return true;
     destroy_plan(plan);
@@ -210,13 +241,42 @@ size_t cuda_matmul_workspace(const launch *l) {
     return WORKSPACE_BYTES;
 }
 
+/* What the library's documentation allows, and what keeps the accuracy of the kernels that would do it apart: how exact
+ * the library's gelu is in fp32 is said nowhere, and it may be the processor's approximate tanh, of 11 bits. */
+static bool may_fuse(const launch *l) {
+    const operand *left = &l->in[0], *out = &l->out[0], *sums = &l->out[2];
+    enum { PREACTIVATION_COLUMNS = 8 }; /* its leading dimension is a multiple of them */
+    if (l->attributes.gelu && left->type == DTYPE_F32 && !l->attributes.tf32)
+        return false;
+    if (l->out[1].data != NULL && out->shape[1] % PREACTIVATION_COLUMNS != 0)
+        return false;
+    return sums->data == NULL || (sums->type == out->type && left->shape[l->attributes.transpose_a ? 0 : 1] > 1);
+}
+
+/* A launch of these shapes with its operands where tensors start. */
+static launch placed(const launch *l) {
+    launch made = *l;
+    for (int i = 0; i < OPERATION_INPUTS; i++)
+        if (l->in[i].data != NULL)
+            made.in[i].data = (void *)(uintptr_t)KNOWN_ALIGNMENT;
+    for (int o = 0; o < OPERATION_OUTPUTS; o++)
+        if (l->out[o].data != NULL)
+            made.out[o].data = (void *)(uintptr_t)KNOWN_ALIGNMENT;
+    return made;
+}
+
+bool cuda_matmul_fuses(cuda_matmul *m, const launch *l) {
+    error none = {0};
+    const launch at = placed(l);
+    return may_fuse(l) && (m == NULL || plan_for(m, &at, &none) != NULL);
+}
+
 bool cuda_matmul_queue(cuda_matmul *m, const launch *l, cudaStream_t stream, error *e) {
     matmul_plan *plan = plan_for(m, l, e);
     if (plan == NULL)
         return false;
     const float one = 1, earlier = plan->key.accumulate ? 1 : 0;
-    const void *bias = l->in[2].data;
-    if (bias != NULL && !set(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias, e))
+    if (!set_pointers(plan, l, e))
         return false;
     TRY(cublasLtMatmul(m->library, plan->product, &one, l->in[1].data, plan->b, l->in[0].data, plan->a, &earlier,
                        l->out[0].data, plan->c, l->out[0].data, plan->c, &plan->algorithm, l->workspace,

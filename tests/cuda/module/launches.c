@@ -96,6 +96,11 @@ static launch placed(const gpu *g, const launch *l, const layout *at) {
     return device;
 }
 
+bool cuda_launch_fuses(const launch *l) {
+    device *d = opened()->device;
+    return d->functions->fuses(d, l);
+}
+
 launch cuda_launch_run(const launch *l, cuda_placement placement) {
     const gpu *g = opened();
     const layout at = layout_of(l, placement);

@@ -20,7 +20,15 @@ typedef enum cublasStatus {
 } cublasStatus_t;
 typedef enum cublasComputeType { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 } cublasComputeType_t;
 typedef enum cublasOperation { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1, CUBLAS_OP_C = 2 } cublasOperation_t;
-typedef enum cublasLtEpilogue { CUBLASLT_EPILOGUE_DEFAULT = 1, CUBLASLT_EPILOGUE_BIAS = 4 } cublasLtEpilogue_t;
+typedef enum cublasLtEpilogue {
+    CUBLASLT_EPILOGUE_DEFAULT = 1,
+    CUBLASLT_EPILOGUE_BIAS = 4,
+    CUBLASLT_EPILOGUE_GELU = 32,
+    CUBLASLT_EPILOGUE_GELU_BIAS = 36,
+    CUBLASLT_EPILOGUE_GELU_AUX = 160,
+    CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 164,
+    CUBLASLT_EPILOGUE_BGRADA = 256
+} cublasLtEpilogue_t;
 
 typedef struct simcuda_blas *cublasLtHandle_t;
 typedef struct simcuda_blas_product *cublasLtMatmulDesc_t;
@@ -39,11 +47,13 @@ typedef struct cublasLtMatmulHeuristicResult {
 } cublasLtMatmulHeuristicResult_t;
 
 typedef enum cublasLtMatmulDescAttributes {
-    CUBLASLT_MATMUL_DESC_TRANSA = 3,         /* int32_t */
-    CUBLASLT_MATMUL_DESC_TRANSB = 4,         /* int32_t */
-    CUBLASLT_MATMUL_DESC_EPILOGUE = 7,       /* uint32_t */
-    CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,   /* void * */
-    CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26 /* int32_t; D's type */
+    CUBLASLT_MATMUL_DESC_TRANSA = 3,                /* int32_t */
+    CUBLASLT_MATMUL_DESC_TRANSB = 4,                /* int32_t */
+    CUBLASLT_MATMUL_DESC_EPILOGUE = 7,              /* uint32_t */
+    CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,          /* void * */
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER = 11, /* void * */
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD = 12,      /* int64_t; 0 */
+    CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26        /* int32_t; D's type */
 } cublasLtMatmulDescAttributes_t;
 
 typedef enum cublasLtMatmulPreferenceAttributes {
