@@ -5,7 +5,7 @@
  * best matmul and copy of the same run. The line at the end compares the sum with whole steps through the executor.
  *
  * usage: bench_gpu [--model PRESET] [--layers N] [--width N] [--vocabulary N] [--sequences N] [--sequence N]
- *                  [--compute fp32|tf32|bf16|fp16] [--repeats N] [--by kind|shape] */
+ *                  [--compute fp32|tf32|bf16|fp16] [--fuse no|yes] [--repeats N] [--by kind|shape] */
 #include "bench/step.h"
 #include "comm/patience.h"
 #include "engine/device/module.h"
@@ -18,6 +18,7 @@ typedef struct options {
     const char *model;
     int64_t sequences, sequence;
     int compute; /* config_compute */
+    int fuse;    /* config_switch */
     int repeats;
     bool by_shape;
 } options;
@@ -57,6 +58,7 @@ static bool open_on_gpu(ready_step *s, const options *o, error *e) {
     const device_module *module = NULL;
     device *gpu = NULL;
     c.precision.compute = o->compute;
+    c.device.fuse = o->fuse;
     if (!device_module_load(&module, e) || !module->device->open(&(device_settings){.threads = 1}, &gpu, e))
         return false;
     gpu->communication = module->communication;
@@ -196,6 +198,8 @@ static bool set_option(options *o, const char *key, const char *value) {
         return set_model(o, value);
     if (strcmp(key, "--compute") == 0)
         return (o->compute = word_among(value, "fp32|tf32|bf16|fp16")) >= 0;
+    if (strcmp(key, "--fuse") == 0)
+        return (o->fuse = word_among(value, "no|yes")) >= 0;
     if (strcmp(key, "--by") == 0) {
         o->by_shape = strcmp(value, "shape") == 0;
         return o->by_shape || strcmp(value, "kind") == 0;
@@ -214,7 +218,7 @@ static bool set_option(options *o, const char *key, const char *value) {
 }
 
 static bool options_parse(int argc, char **argv, options *o) {
-    *o = (options){.sequences = 4, .sequence = 1024, .compute = CONFIG_BF16, .repeats = 10};
+    *o = (options){.sequences = 4, .sequence = 1024, .compute = CONFIG_BF16, .fuse = CONFIG_YES, .repeats = 10};
     set_model(o, "gpt2");
     for (int i = 1; i + 1 < argc; i += 2)
         if (!set_option(o, argv[i], argv[i + 1]))
@@ -226,7 +230,8 @@ int main(int argc, char **argv) {
     options o;
     if (!options_parse(argc, argv, &o)) {
         fprintf(stderr, "usage: bench_gpu [--model PRESET] [--layers N] [--width N] [--vocabulary N] [--sequences N] "
-                        "[--sequence N] [--compute fp32|tf32|bf16|fp16] [--repeats N] [--by kind|shape]\n");
+                        "[--sequence N] [--compute fp32|tf32|bf16|fp16] [--fuse no|yes] [--repeats N] "
+                        "[--by kind|shape]\n");
         return EXIT_USAGE;
     }
     error e = {0};

@@ -217,6 +217,8 @@ done
 part 150 "golden losses and weights at ${counts[*]} ranks, and two ranks on one GPU" \
     parity "$cases" "${counts[@]}"
 part 45 'rates: gpt2, bf16' rates --layers 2 --sequences 16 --compute bf16
+part 45 'rates: gpt2, bf16, gelus and bias gradients apart from matmuls' \
+    rates --layers 2 --sequences 16 --compute bf16 --fuse no
 part 45 'rates: llama-3.2-1b, bf16' rates --model llama-3.2-1b --layers 2 --sequences 4 --sequence 2048 --compute bf16
 part 45 'rates: gpt2, tf32' rates --layers 2 --sequences 8 --compute tf32
 part 60 'collectives: NCCL, and ranks on the host' collectives

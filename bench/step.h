@@ -25,6 +25,7 @@ static inline config step_config(int64_t sequences, int64_t sequence) {
     c.optimizer.clip = 1;
     c.shard.group = c.shard.prefetch = c.shard.unit = 1;
     c.shard.timeout = 60;
+    c.device.fuse = CONFIG_YES;
     return c;
 }
 
@@ -156,8 +157,9 @@ static inline void label_of(const launch *l, bool by_shape, char label[LABEL]) {
         return;
     const int operands = l->kind == OPERATION_MATMUL ? 2 : 1;
     if (l->kind == OPERATION_MATMUL)
-        used += (size_t)snprintf(label + used, LABEL - used, " %c%c%s%s", l->attributes.transpose_a ? 't' : 'n',
+        used += (size_t)snprintf(label + used, LABEL - used, " %c%c%s%s%s%s", l->attributes.transpose_a ? 't' : 'n',
                                  l->attributes.transpose_b ? 't' : 'n', l->in[2].data != NULL ? " bias" : "",
+                                 l->attributes.gelu ? " gelu" : "", l->out[2].data != NULL ? " sums" : "",
                                  l->accumulate != 0 ? " add" : "");
     for (int i = 0; i < operands; i++)
         used = append_operand(label, used, &l->in[i]);

@@ -90,6 +90,7 @@ typedef struct config_device {
     int bind;  /* config_switch */
     char *topology;
     int graph; /* config_switch */
+    int fuse;  /* config_switch */
 } config_device;
 
 typedef struct config_output {

@@ -129,6 +129,9 @@ const config_key config_keys[] = {
     {FIELD(device, topology), .type = CONFIG_TEXT, .words = "a file of hwloc's XML or NCCL's topology XML",
      .derived = "this machine", .help = "how a node is wired, for shard.ring = hwloc and auto"},
     {FIELD(device, graph), SWITCH, .initial = "yes", .help = "a GPU repeats a step as one CUDA graph"},
+    {FIELD(device, fuse), SWITCH, .initial = "yes",
+     .help =
+         "on a GPU matmuls take the gelu of their product, and sum bias gradients, where cuBLASLt does both at once"},
 
     {FIELD(output, folder), .type = CONFIG_TEXT, .words = "a folder", .derived = "out/<config file's name>",
      .help = "where metrics and the model are written"},

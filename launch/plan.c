@@ -3,6 +3,7 @@
 #include "engine/autodiff.h"
 #include "engine/checked.h"
 #include "engine/device/update.h"
+#include "engine/fuse.h"
 #include "engine/place.h"
 #include "engine/recompute.h"
 #include "engine/verify.h"
@@ -23,6 +24,13 @@ typedef struct ingredients {
     schedule_settings schedule;
 } ingredients;
 
+/* What the device has a say in, before tensors are placed. */
+static void adapt_to_device(const ingredients *of, program *p) {
+    if (of->config->device.fuse == CONFIG_YES)
+        fuse(p, of->device);
+    place_workspaces(p, of->device);
+}
+
 static step *training_step(const ingredients *of, int32_t level) {
     const config_optimizer *o = &of->config->optimizer;
     const parameter_list *list = &of->plan->model->list;
@@ -38,14 +46,14 @@ static step *training_step(const ingredients *of, int32_t level) {
                                           .clip = o->clip,
                                           .loss_scale_interval = of->plan->precision.loss_scale_interval};
     optimizer_append(s, list, of->plan->layout, &optimizer);
-    place_workspaces(s->program, of->device);
+    adapt_to_device(of, s->program);
     return s;
 }
 
 static step *validation_step(const ingredients *of) {
     step *s = shard_schedule(of->forward, &of->plan->model->list, of->plan->layout, &of->schedule);
     validation_append(s);
-    place_workspaces(s->program, of->device);
+    adapt_to_device(of, s->program);
     return s;
 }
 

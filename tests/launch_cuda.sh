@@ -18,6 +18,10 @@ same_run() { # FOLDER FOLDER
     cmp <(numbers "$1") <(numbers "$2") && cmp "$1/model/model.safetensors" "$2/model/model.safetensors"
 }
 
+differ() { # FOLDER FOLDER
+    ! cmp -s "$1/model/model.safetensors" "$2/model/model.safetensors"
+}
+
 # ---- golden values ----
 
 golden_run() { # CASE RANKS STORED OVERRIDE ...
@@ -82,6 +86,26 @@ done
 # Steps from the second on are replayed as one graph, unless that is switched off.
 on_gpus 2 plain $batch shard.reduce=reproducible device.graph=no
 expect "the bits of one rank without graphs" same_run one plain
+
+# Matmuls that take gelus and sum bias gradients, or kernels of their own; in fp32 gelus stay apart.
+for storage in fp32 bf16; do
+    gpt2="$batch model.family=gpt2 precision.compute=$storage"
+    allowed=5e-7
+    [[ $storage == fp32 ]] || allowed=1e-3
+    # shellcheck disable=SC2086 # several words
+    {
+        on_cpu cpu $gpt2
+        on_gpus 2 fused $gpt2 shard.reduce=reproducible
+        seeds=1 on_gpus 1 whole $gpt2 shard.reduce=reproducible
+        seeds=1 on_gpus 2 apart $gpt2 shard.reduce=reproducible device.fuse=no
+        seeds=1 SIMCUDA_EPILOGUES=bias on_gpus 2 without $gpt2 shard.reduce=reproducible
+    }
+    expect "fused, $storage: the bits of one rank" same_run whole fused
+    expect "fused, $storage: the losses of the CPU" losses_agree fused cpu $allowed
+    expect "not fused, $storage: the losses of the CPU" losses_agree apart cpu $allowed
+    expect "fused or not, $storage: bits differ" differ fused apart
+    expect "not fused where cuBLASLt has no algorithm, $storage" same_run apart without
+done
 
 # Sums in NCCL's order, odd numbers of ranks, 16-bit storage and what travels in it.
 on_gpus 3 three train.global_batch=6
