@@ -3,7 +3,9 @@
 #include "counters.h"
 #include "cuda_instructions.h"
 #include "fiber.h"
+#include "intent.h"
 #include "memory.h"
+#include "omission.h"
 #include "report.h"
 #include "shared.h"
 #include "simcuda.h"
@@ -68,6 +70,8 @@ void device_access(const accessor &a, uintptr_t address, size_t bytes, access_ki
         first_time = cells_access(a, memory.cells + (address - memory.base) / 2, address, bytes, kind, nullptr);
     if (kind != ACCESS_READ)
         memset(state, BYTE_WRITTEN, bytes);
+    if (simcuda_omits_waits())
+        intent_touch(*a.owner, address, bytes, kind != ACCESS_READ);
     if (counting)
         counters_access(a, address, bytes, kind, first_time);
 }

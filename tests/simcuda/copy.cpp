@@ -2,6 +2,7 @@
  * at the call, as the documentation of cudaMemcpyAsync allows, and to pageable memory the call waits. */
 #include "access.h"
 #include "error.h"
+#include "intent.h"
 #include "memory.h"
 #include "report.h"
 #include "stream.h"
@@ -20,6 +21,10 @@ void copy_now(void *destination, const void *source, size_t bytes, const char *n
         work_access(source, bytes, ACCESS_READ, to_device, name);
     if (to_device)
         work_access(destination, bytes, ACCESS_WRITE, false, name);
+    if (!from_device && is_pinned(source, bytes))
+        intent_touch(*running_work, (uintptr_t)source, bytes, false);
+    if (!to_device && is_pinned(destination, bytes))
+        intent_touch(*running_work, (uintptr_t)destination, bytes, true);
     memcpy(destination, source, bytes);
     if (from_device && to_device) /* unwritten bytes stay so */
         memcpy(memory.state + ((uintptr_t)destination - memory.base), memory.state + ((uintptr_t)source - memory.base),

@@ -11,6 +11,9 @@ namespace simcuda {
  * what the work was to come behind and does not. Where nothing is to be left out, this and the others do nothing. */
 void intent_add(work &w, const std::vector<work_handle> &after, const std::vector<work_handle> &left_out);
 
+/* What a work touches as it runs. Works that lose their order but touch nothing in common lose nothing. */
+void intent_touch(const work &w, uintptr_t address, size_t bytes, bool writes);
+
 /* The host has waited for the work. */
 void intent_learn(const work_handle &target);
 

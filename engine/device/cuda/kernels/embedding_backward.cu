@@ -180,9 +180,10 @@ template <int N, typename T, typename G> static void queue_as(const launch *l, c
         LAUNCH((join_pieces<G>), grid_of(s.pieces * divide_up(width, PARTIAL_COLUMNS)), partial_block(s.pieces), 0,
                stream, s, partial, width, adds, dtable);
     }
+    constexpr int M = N == 1 ? 1 : per_vector<G>::count;
     if (!adds)
-        LAUNCH((clear_absent < N == 1 ? 1 : per_vector<G>::count, G >), grid_of(divide_up(vocabulary, BLOCK / WARP)),
-               dim3(WARP, BLOCK / WARP), 0, stream, met, vocabulary, width, dtable);
+        LAUNCH((clear_absent<M, G>), grid_of(divide_up(vocabulary, BLOCK / WARP)), dim3(WARP, BLOCK / WARP), 0, stream,
+               met, vocabulary, width, dtable);
 }
 
 static void queue(const launch *l, cudaStream_t stream) {
