@@ -1,9 +1,8 @@
 #include "launch/background.h"
 
 #include "engine/checked.h"
+#include "engine/thread.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,16 +33,6 @@ static void *background_main(void *argument) {
     return NULL;
 }
 
-/* A thread begins with the signal mask of the one that makes it. */
-static int create_without_signals(background *b) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int reason = pthread_create(&b->thread, NULL, background_main, b);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return reason;
-}
-
 static void release(background *b) {
     pthread_cond_destroy(&b->news);
     pthread_mutex_destroy(&b->lock);
@@ -53,7 +42,7 @@ static void release(background *b) {
 bool background_open(background **opened, error *e) {
     background *b = memory_allocate(1, sizeof *b);
     check(pthread_mutex_init(&b->lock, NULL) == 0 && pthread_cond_init(&b->news, NULL) == 0, "no lock for a thread");
-    const int reason = create_without_signals(b);
+    const int reason = thread_create(&b->thread, background_main, b);
     if (reason != 0) {
         release(b);
         return error_set_own(e, EXIT_LAUNCH,
