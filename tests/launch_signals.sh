@@ -25,23 +25,6 @@ ranks_of_job() {
     cat "/proc/$job/task/$job/children"
 }
 
-within() { # SECONDS CONDITION ...: true as soon as the condition is
-    local end=$((SECONDS + $1))
-    shift
-    until "$@"; do
-        [[ $SECONDS -lt $end ]] || return 1
-        sleep 0.05
-    done
-}
-
-steps() {
-    grep -cs '"event": *"step"' out/metrics.jsonl
-}
-
-more_steps_than() {
-    [[ $(steps) -gt $1 ]]
-}
-
 gone() {
     ! kill -0 "$job" 2> /dev/null
 }

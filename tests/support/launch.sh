@@ -3,6 +3,8 @@
 #
 #   train RANKS ARGUMENT ...     runs it; standard output and error go to ./stdout and ./stderr; returns its exit code
 #   small_run STEPS              writes config.ini, a small Llama at one thread per rank, and its tokens
+#   within SECONDS CONDITION ... true as soon as the condition is
+#   more_steps_than NUMBER       whether the run in ./out has done more; `steps` prints how many it has
 #   expect WHAT COMMAND ...      counts a failure, with the last run's output, unless COMMAND succeeds
 #   finish                       ends the test
 
@@ -48,6 +50,23 @@ global_batch = 12
 kind = cpu
 threads = 1
 END
+}
+
+within() { # SECONDS CONDITION ...
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [[ $SECONDS -lt $end ]] || return 1
+        sleep 0.05
+    done
+}
+
+steps() {
+    grep -cs '"event": *"step"' out/metrics.jsonl
+}
+
+more_steps_than() {
+    [[ $(steps) -gt $1 ]]
 }
 
 expect() {
