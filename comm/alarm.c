@@ -53,13 +53,16 @@ static void adopt(alarm_state *a, const failure *f) {
         describe_hang(a, &a->failure);
     if (f->speaker == NOBODY_LOST)
         world_limit(a->world, a->timeout);
-    else
+    else if (f->hang)
         world_doubt(a->world, a->failure.speaker);
+    else
+        world_lose(a->world, a->failure.speaker);
 }
 
 bool alarm_raised(alarm_state *a, error *e) {
     failure f;
-    if (!a->raised && (window_failed(a->window, &f) || (a->messages != NULL && messages_failed(a->messages, &f))))
+    if (!a->raised && (window_failed(a->window, &f) || (a->messages != NULL && messages_failed(a->messages, &f)) ||
+                       world_lost(a->world, &f)))
         adopt(a, &f);
     if (a->raised)
         *e = a->failure.error;
@@ -78,15 +81,25 @@ void alarm_raise(alarm_state *a, failure f) {
 }
 
 bool alarm_time_out(alarm_state *a, error *e) {
+    if (alarm_raised(a, e))
+        return false;
     alarm_raise(a, (failure){.error = {.code = EXIT_LAUNCH}, .speaker = a->world->rank, .hang = true});
     *e = a->failure.error;
     return false;
+}
+
+/* The lowest rank that can; of several nodes the one that the heartbeat would choose. */
+static int speaker_without(const world *w, int rank) {
+    int speaker = rank == 0 ? 1 : 0;
+    while (rank == 0 && w->nodes > 1 && w->node_of[speaker] == 0)
+        speaker++;
+    return speaker;
 }
 
 bool alarm_find_dead(alarm_state *a, int rank, const char *name, error *e) {
     if (window_alive(a->window, rank))
         return false;
     error_set(e, EXIT_LAUNCH, "rank %d (%s) has died: it was waited for in %s", rank, a->world->host, name);
-    alarm_raise(a, (failure){.error = *e, .speaker = rank == 0 ? 1 : 0});
+    alarm_raise(a, (failure){.error = *e, .speaker = speaker_without(a->world, rank)});
     return true;
 }

@@ -1,6 +1,7 @@
 /* Private to comm/: how the ranks of a job learn that one of them cannot go on, and what is said then. Ranks of a node
- * tell each other through the window, those of other nodes by messages; the first failure that a rank hears of is the
- * one it keeps. When a wait has lasted too long, every rank says where it stands and all make the same table. */
+ * tell each other through the window, those of other nodes by messages, and that ranks of other nodes are lost is found
+ * by the heartbeat (comm/heartbeat.h); the first failure that a rank hears of is the one it keeps. When a wait has
+ * lasted too long, every rank says where it stands and all make the same table. */
 #ifndef FSDP_COMM_ALARM_H
 #define FSDP_COMM_ALARM_H
 
@@ -35,7 +36,8 @@ bool alarm_raised(alarm_state *a, error *e);
 /* Tells all ranks, unless one has been faster. */
 void alarm_raise(alarm_state *a, failure f);
 
-/* This rank has waited too long: raises the alarm; returns false with the table of who waits for whom. */
+/* This rank has waited too long: raises the alarm; returns false with the table of who waits for whom, or with the
+ * failure that another rank has told of. */
 bool alarm_time_out(alarm_state *a, error *e);
 
 /* Whether `rank`, waited for in the collective called `name`, is of this node and its process has ended: raises the

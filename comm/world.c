@@ -1,3 +1,4 @@
+#include "comm/heartbeat.h"
 #include "comm/patience.h"
 #include "comm/world_mpi.h"
 #include "comm/world_state.h"
@@ -7,9 +8,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* How long a rank waits for the others when it knows that one may be lost. Those that are alive find out about the
- * failure in their next wait, at most one operation away. */
-static const double GRACE_SECONDS = 5;
+/* How long a rank waits for the others when it knows that one may be lost, or is. Those that are alive find out about
+ * the failure in their next wait, at most one operation away; of a loss the heartbeat tells after two seconds. */
+static const double GRACE_SECONDS = 5, LOST_SECONDS = 3;
 
 bool world_open(world *w, int *argc, char ***argv, error *e) {
     if (world_mpi_launched())
@@ -22,7 +23,8 @@ void world_state_place(world *w, world_state *state, int rank, int size, const i
     state->node_of = memory_allocate((size_t)size, sizeof *state->node_of);
     state->local_rank_of = memory_allocate((size_t)size, sizeof *state->local_rank_of);
     state->codes = memory_allocate((size_t)size, sizeof *state->codes);
-    state->limit = WITHOUT_LIMIT;
+    state->limit = UNTIL_LOST;
+    state->grace = GRACE_SECONDS;
     if (gethostname(state->host, sizeof state->host - 1) != 0)
         snprintf(state->host, sizeof state->host, "unknown host");
     int nodes = 0, *met = memory_allocate((size_t)size, sizeof *met); /* ranks of a node so far, at its lowest rank */
@@ -61,10 +63,12 @@ void world_close(world *w) {
     const world_functions *functions = state->functions;
     /* The launcher kills the others when the first rank leaves with an error, so none leaves before the speaker, who
      * comes here after printing. */
+    const bool waits = state->broken && !world_speaks(w);
     if (state->failed && !state->broken && !functions->barrier(w, state->limit))
         state->broken = true;
-    else if (state->broken && !world_speaks(w))
-        patience_sleep(GRACE_SECONDS);
+    heartbeat_stop(state->heartbeat);
+    if (waits)
+        patience_sleep(state->grace);
     functions->close(w);
 }
 
@@ -73,9 +77,21 @@ void world_limit(world *w, double seconds) {
         w->state->limit = seconds;
 }
 
-void world_doubt(world *w, int speaker) {
-    w->state->limit = GRACE_SECONDS;
+static void wait_no_longer(world *w, int speaker, double seconds) {
+    w->state->limit = w->state->grace = seconds;
     w->state->speaker = speaker;
+}
+
+void world_doubt(world *w, int speaker) {
+    wait_no_longer(w, speaker, GRACE_SECONDS);
+}
+
+void world_lose(world *w, int speaker) {
+    wait_no_longer(w, speaker, LOST_SECONDS);
+}
+
+bool world_lost(const world *w, failure *f) {
+    return heartbeat_failed(w->state->heartbeat, f);
 }
 
 bool world_speaks(const world *w) {
@@ -92,6 +108,12 @@ void world_name_rank(const world *w, error *e) {
 
 /* The ranks cannot be brought together any more: this one keeps what it knows. */
 static bool part(world *w, error *e) {
+    failure lost;
+    if (world_lost(w, &lost)) {
+        world_lose(w, lost.speaker);
+        if (e->code == 0)
+            *e = lost.error;
+    }
     w->state->broken = w->state->failed = true;
     world_name_rank(w, e);
     w->state->code = e->code;

@@ -18,7 +18,9 @@
  *
  * After an agreed failure the only legal calls are world_speaks and world_close, and memory that collectives work on
  * stays allocated until world_close returns. If ranks are lost (dead, or stuck beyond the time-out) agreement waits a
- * few seconds at most, and world_close ends the job through the launcher. */
+ * few seconds at most, and world_close ends the job through the launcher. Losses on other nodes are found while
+ * comm/heartbeat.h watches; then agreements and exchanges that have a time end as well, and processes that are in an
+ * exchange without one are ended. */
 #ifndef FSDP_COMM_WORLD_H
 #define FSDP_COMM_WORLD_H
 

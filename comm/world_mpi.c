@@ -6,6 +6,7 @@
 
 #include <limits.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 typedef struct mpi_state {
     world_state common;
@@ -37,15 +38,16 @@ static int launched_ranks(void) {
 }
 
 /* MPI's blocking calls keep the core; testing and pausing lets go of it. */
-static bool finish(MPI_Request *request, double limit) {
+static bool finish(const world *w, MPI_Request *request, double limit) {
     patience p = patience_begin();
+    failure lost;
     double waited = 0;
     for (;;) {
         int done = 0;
         MPI_Test(request, &done, MPI_STATUS_IGNORE);
         if (done)
             return true;
-        if (limit >= 0 && waited > limit)
+        if ((limit >= 0 && waited > limit) || (limit > WITHOUT_LIMIT && world_lost(w, &lost)))
             return false;
         waited = patience_pause(&p);
     }
@@ -54,7 +56,7 @@ static bool finish(MPI_Request *request, double limit) {
 static bool mpi_barrier(world *w, double limit) {
     MPI_Request request;
     MPI_Ibarrier(mpi_of(w)->communicator, &request);
-    return finish(&request, limit);
+    return finish(w, &request, limit);
 }
 
 static bool mpi_broadcast(world *w, void *data, size_t bytes, int root, double limit) {
@@ -62,7 +64,7 @@ static bool mpi_broadcast(world *w, void *data, size_t bytes, int root, double l
     for (size_t done = 0; done < bytes; done += PIECE_BYTES) {
         size_t piece = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
         MPI_Ibcast((char *)data + done, (int)piece, MPI_BYTE, root, mpi_of(w)->communicator, &request);
-        if (!finish(&request, limit))
+        if (!finish(w, &request, limit))
             return false;
     }
     return true;
@@ -72,7 +74,7 @@ static bool mpi_all_gather(world *w, const void *mine, size_t bytes, void *all, 
     check(bytes <= INT_MAX, "%zu bytes are too many for one exchange", bytes);
     MPI_Request request;
     MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, mpi_of(w)->communicator, &request);
-    return finish(&request, limit);
+    return finish(w, &request, limit);
 }
 
 static void mpi_send(world *w, const void *data, size_t bytes, int to) {
@@ -80,7 +82,7 @@ static void mpi_send(world *w, const void *data, size_t bytes, int to) {
     for (size_t done = 0; done < bytes; done += PIECE_BYTES) {
         size_t piece = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
         MPI_Isend((const char *)data + done, (int)piece, MPI_BYTE, to, TRANSFER_TAG, mpi_of(w)->communicator, &request);
-        finish(&request, WITHOUT_LIMIT);
+        finish(w, &request, WITHOUT_LIMIT);
     }
 }
 
@@ -89,15 +91,18 @@ static void mpi_receive(world *w, void *data, size_t bytes, int from) {
     for (size_t done = 0; done < bytes; done += PIECE_BYTES) {
         size_t piece = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
         MPI_Irecv((char *)data + done, (int)piece, MPI_BYTE, from, TRANSFER_TAG, mpi_of(w)->communicator, &request);
-        finish(&request, WITHOUT_LIMIT);
+        finish(w, &request, WITHOUT_LIMIT);
     }
 }
 
 static void mpi_close(world *w) {
     mpi_state *state = mpi_of(w);
-    /* A rank that is lost never comes to MPI_Finalize; only the launcher can end it. */
-    if (state->common.broken)
+    /* A rank that is lost never comes to MPI_Finalize; only the launcher can end it. It is told once: from then on it
+     * may keep those that tell it again waiting. */
+    if (state->common.broken && world_speaks(w))
         MPI_Abort(MPI_COMM_WORLD, state->common.code);
+    if (state->common.broken)
+        _exit(state->common.code);
     MPI_Comm_free(&state->communicator);
     world_state_free(w);
     MPI_Finalize();

@@ -1,4 +1,5 @@
 /* fsdp_train: trains a transformer, sharded over ranks. The whole life of a run, from the command line to its end. */
+#include "comm/heartbeat.h"
 #include "engine/checked.h"
 #include "launch/binding.h"
 #include "launch/command_line.h"
@@ -16,8 +17,10 @@
 #include "models/huggingface.h"
 
 #include <math.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What a run holds; released in one place. */
 typedef struct session {
@@ -321,9 +324,24 @@ static bool check_model_folder(const session *s, error *e) {
     return good;
 }
 
+/* For a main thread that does not find the time: it may be in the middle of anything. A launcher may read no more. */
+static void end_at_once(const error *e, bool speaks) {
+    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (speaks && poll(&out, 1, 1000) == 1)
+        dprintf(STDERR_FILENO, "fsdp_train: %s\n", e->message);
+    _exit(e->code);
+}
+
+static bool watch_nodes(session *s, error *e) {
+    char *warning = NULL;
+    const bool good = heartbeat_start(&s->world, end_at_once, &warning, e);
+    warn(s, warning);
+    return good;
+}
+
 static bool prepare(session *s, error *e) {
     read_settings(s, s->world.size, s->world.node_of, e);
-    if (!world_agree(&s->world, e))
+    if (!world_agree(&s->world, e) || !watch_nodes(s, e))
         return false;
     if (!binding_make(s->config, &s->world, &s->binding, e) || !rings_find(s->config, &s->world, &s->rings, e) ||
         !open_device(s, e))
