@@ -60,6 +60,7 @@ mutant() { # CASE CALL NUMBER: tries the seeds; 1: there is no such call
         run "$name" "$omitted" "$seed"
         code=$?
         grep -q '^simcuda omits' stderr || return 1
+        expect "$name without $omitted ends by itself, seed $seed" test "$code" -lt 124
         if grep -q '^simcuda: ' stderr; then
             how=reported
         elif [[ $code -ne 0 ]]; then

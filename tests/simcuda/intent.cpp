@@ -22,7 +22,7 @@ struct effect {
 
 struct chain_effects {
     std::vector<size_t> counts = {0}; /* by position in the chain: how many up to there */
-    std::deque<effect> list;
+    std::deque<effect> list;          /* likewise */
 };
 
 /* What was to come behind another, and does not. */
@@ -32,7 +32,7 @@ struct stray {
 
 struct intent_state {
     vector_clock host;
-    std::vector<chain_effects> chains;
+    std::deque<chain_effects> chains; /* which stay where they are */
     std::unordered_map<const work *, effect *> effects;
     std::vector<stray> strays;
     std::string host_behind; /* what the host was to wait for, and went on before: the first */
