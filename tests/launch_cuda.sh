@@ -22,7 +22,7 @@ differ() { # FOLDER FOLDER
     ! cmp -s "$1/model/model.safetensors" "$2/model/model.safetensors"
 }
 
-# ---- golden values ----
+# ---- golden values: how near is near enough, in fp32 and with 16-bit storage, and why, says tool_compare.c ----
 
 golden_run() { # CASE RANKS STORED OVERRIDE ...
     rm -rf out
