@@ -389,12 +389,13 @@ static bool start_runs(session *s, error *e) {
 }
 
 static void end_metrics(session *s, const train_end *end, const error *e) {
-    error ignored = {0}; /* the run's own error, if any, is the one to tell */
+    error unwritten = {0}; /* no failure of a run that has done what it was asked to */
     if (s->trainer.metrics == NULL)
         return;
     const end_reason reason = e->code != 0 ? END_ERROR : end->signal != 0 ? END_SIGNAL : END_FINISHED;
-    metrics_end(s->trainer.metrics, reason, end->step, seconds_now() - s->trainer.started,
-                e->code != 0 ? e->message : NULL, &ignored);
+    if (!metrics_end(s->trainer.metrics, reason, end->step, seconds_now() - s->trainer.started,
+                     e->code != 0 ? e->message : NULL, &unwritten))
+        fprintf(stderr, "fsdp_train: warning: %s; the log has no end event\n", unwritten.message);
 }
 
 static int run_training(session *s, error *e) {

@@ -30,7 +30,8 @@ struct checkpoints {
     double began, stall;         /* when, and seconds since then that training stood still */
 };
 
-/* Touched before training, so that the first checkpoint does not wait for the system to find the memory. */
+/* Touched before training, so that the first checkpoint does not wait for the system to find the memory: an ordinary
+ * device's zeros may be there without. */
 static bool allocate_copy(const trainer *t, checkpoints *c, error *e) {
     const size_t bytes = (size_t)t->plan->copy_bytes;
     error why = {0};
@@ -42,7 +43,7 @@ static bool allocate_copy(const trainer *t, checkpoints *c, error *e) {
             "no memory for the copy of the state that is written to checkpoints: %.1800s; set [output] "
             "checkpoint_background = no",
             why.message);
-    memset(c->copy, 0xff, bytes); /* zeros would be had without touching */
+    memset(c->copy, 0xff, bytes);
     return true;
 }
 
@@ -102,10 +103,8 @@ static void work(void *writing) {
     checkpoint_work(writing);
 }
 
-static bool begin(trainer *t, const position *at, bool in_background, error *e) {
+static void begin(trainer *t, const position *at, bool in_background) {
     checkpoints *c = t->checkpoints;
-    if (t->world->rank == 0 && !metrics_checkpoint_started(t->metrics, at->step, e))
-        return false;
     const checkpoint_state state = training_state_of(t->plan, &c->state);
     checkpoint_facts facts = {
         .step = at->step, .updates = training_state_updates(t->plan, t->train), .keep = t->config->output.keep};
@@ -120,15 +119,13 @@ static bool begin(trainer *t, const position *at, bool in_background, error *e) 
     if (in_background)
         background_start(c->thread, work, c->writing);
     c->stall = seconds_now() - c->began;
-    return true;
 }
 
 /* All in the foreground. */
 static bool write_now(trainer *t, const position *at, error *e) {
     checkpoints *c = t->checkpoints;
     error why = {0};
-    if (!begin(t, at, false, e))
-        return false;
+    begin(t, at, false);
     do
         checkpoint_work(c->writing);
     while (checkpoint_meet(c->writing, &why));
@@ -170,9 +167,13 @@ bool save_checkpoint(trainer *t, const position *at, bool wait, error *e) {
         return false;
     if (at->step == t->saved)
         return true;
+    /* If only rank 0 fails, the others are on their way into the checkpoint: it takes part, and fails behind it. */
+    error of_checkpoint = {0};
+    const bool noted = t->world->rank > 0 || metrics_checkpoint_started(t->metrics, at->step, e);
     if (wait || t->checkpoints->thread == NULL)
-        return write_now(t, at, e);
-    return begin(t, at, true, e);
+        return write_now(t, at, noted ? e : &of_checkpoint) && noted;
+    begin(t, at, true);
+    return noted;
 }
 
 void save_abandon(trainer *t) {

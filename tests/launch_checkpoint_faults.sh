@@ -51,6 +51,28 @@ with_fault 1 2 train 2 config.ini output.checkpoint_failure=stop
 expect "checkpoint_failure = stop ends the run" test $? -ne 0
 expect "and says why" said '^fsdp_train: no checkpoint of step 2: rank 1 \([^)]*\): out/checkpoints/step-00000002.incomplete/shard-00001.bin: cannot write: Input/output error'
 
+# A line of the log that cannot be written ends the run, in order: only rank 0 writes it, and only rank 0 knows
+lines=0
+for background in yes no; do
+    for ((number = 1; ; number++)); do
+        rm -rf out
+        FAULT_PATH=/metrics.jsonl patience=30 with_fault 0 $number train 2 config.ini \
+            output.checkpoint_background=$background train.steps=3
+        code=$?
+        [[ -e report && $(< report) != close* ]] || break
+        lines=$((lines + 1))
+        what="background $background, line $number"
+        if ! said 'the log has no end event$'; then # the last line of a run that is done, whichever number it has
+            expect "$what: ends the run" test $code -ne 0 -a $code -ne 124
+        fi
+        expect "$what: is said" said '^fsdp_train: .*out/metrics.jsonl: cannot (open for writing|write): Input/output error'
+        train 2 config.ini train.steps=3
+        expect "$what: the run goes on" test $? -eq 0
+        expect "$what: what is there is whole" test "$(grep -c 'passed over' stderr)" -eq 0
+    done
+done
+expect "lines of all kinds" test $lines -ge 16
+
 # A file that may not grow, a folder that may not be written
 rm -rf out
 start 2 train.steps=1000000 output.checkpoint_every=50

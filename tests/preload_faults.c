@@ -1,8 +1,8 @@
 /* Put below a program with LD_PRELOAD, lets one file operation go wrong: the FAULT_NUMBER-th (from 1) of this process
- * whose path contains FAULT_PATH, on the rank FAULT_RANK. Counted are open for writing, pwrite, fsync, close, mkdir,
- * rename and unlink; what happened is written to FAULT_REPORT. The operation fails with EIO or, with FAULT_KILL = one
- * or all, this process or all of its launcher's are killed instead of it or, with FAULT_SLEEP, it succeeds after as
- * many seconds. */
+ * whose path contains FAULT_PATH, on the rank FAULT_RANK. Counted are open for writing, write, pwrite, fsync, close,
+ * mkdir, rename and unlink; what happened is written to FAULT_REPORT. The operation fails with EIO or, with FAULT_KILL
+ * = one or all, this process or all of its launcher's are killed instead of it or, with FAULT_SLEEP, it succeeds after
+ * as many seconds. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -82,6 +82,10 @@ int open(const char *path, int flags, ...) {
     if ((flags & (O_WRONLY | O_RDWR)) != 0 && fails("open", path))
         return -1;
     return REAL(open)(path, flags, mode);
+}
+
+ssize_t write(int descriptor, const void *bytes, size_t count) {
+    return descriptor_fails("write", descriptor) ? -1 : REAL(write)(descriptor, bytes, count);
 }
 
 ssize_t pwrite(int descriptor, const void *bytes, size_t count, off_t offset) {

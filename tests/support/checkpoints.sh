@@ -4,8 +4,8 @@
 #
 #   tiny_run STEPS INTERVAL          writes config.ini, and its tokens
 #   start RANKS OVERRIDE ...         runs it in the background, into ./out; $job is the launcher, or the one rank
-#   with_fault RANK NUMBER COMMAND   below its ranks, that operation on checkpoints fails, once, and is told in ./report;
-#                                    FAULT_KILL and FAULT_SLEEP make it something else (preload_faults.c)
+#   with_fault RANK NUMBER COMMAND   below its ranks, that operation on checkpoints (or FAULT_PATH) fails, once, and is
+#                                    told in ./report; FAULT_KILL and FAULT_SLEEP make it something else (preload_faults.c)
 #   ranks_of JOB                     their processes, of more than one
 #   last EVENT                       its last step in metrics.jsonl; 0: there is none
 #   count EVENT                      how many of them there are
@@ -49,7 +49,7 @@ start() { # RANKS OVERRIDE ...
 
 with_fault() { # RANK NUMBER COMMAND ...
     rm -f report
-    FAULT_PATH=/checkpoints FAULT_RANK=$1 FAULT_NUMBER=$2 FAULT_REPORT=$PWD/report \
+    FAULT_PATH=${FAULT_PATH:-/checkpoints} FAULT_RANK=$1 FAULT_NUMBER=$2 FAULT_REPORT=$PWD/report \
         LD_PRELOAD=$build/libpreload_faults.so "${@:3}"
 }
 
