@@ -1,7 +1,7 @@
 /* What the GPU's kernels reach: builds a training step of a few layers of a published model on one rank, executes it on
  * the device of libfsdp_cuda.so operation by operation, each `repeats` times in a row between two stamps of the device,
  * and prints a row per kind (or per kind and shapes): calls, microseconds, share, and the rates in TFLOP/s and GB/s by
- * definition (engine/device/operation.h) beside the limits in the GPU's data sheet, where it is known, and beside the
+ * definition (engine/device/operation.h) beside the GPU's limits, where they are known, and beside the
  * best matmul and copy of the same run. The line at the end compares the sum with whole steps through the executor.
  *
  * usage: bench_gpu [--model PRESET] [--layers N] [--width N] [--vocabulary N] [--sequences N] [--sequence N]
@@ -25,32 +25,29 @@ typedef struct options {
 
 /* ---- limits ---- */
 
-/* Dense tensor-core rates without sparsity, and memory, of data sheets. */
+/* What the GPU reaches at most, per second; NAN: not known. */
 typedef struct limits {
-    const char *name; /* part of the GPU's */
-    double bytes;     /* per second */
-    double half, tf32, fp32;
+    double bytes;     /* of its memory */
+    device_peak peak; /* of its multiprocessors */
 } limits;
 
-static const limits known[] = {
-    {"H200", 4.8e12, 989e12, 494e12, 67e12},         {"H100 PCIe", 2.0e12, 756e12, 378e12, 51e12},
-    {"H100 NVL", 3.9e12, 835e12, 417e12, 60e12},     {"H100", 3.35e12, 989e12, 494e12, 67e12},
-    {"B200", 8.0e12, 2250e12, 1100e12, 75e12},       {"A100-SXM4-80GB", 2.039e12, 312e12, 156e12, 19.5e12},
-    {"A100", 1.555e12, 312e12, 156e12, 19.5e12},     {"A10", 0.6e12, 125e12, 62.5e12, 31.2e12},
-    {"L40S", 0.864e12, 362e12, 183e12, 91.6e12},     {"RTX 4090", 1.008e12, 165e12, 82.6e12, 82.6e12},
-    {"RTX 3090", 0.936e12, 71e12, 35.6e12, 35.6e12},
+/* Memory of data sheets, by a part of the GPU's name. */
+static const struct {
+    const char *name;
+    double bytes;
+} memories[] = {
+    {"H200", 4.8e12},   {"H100 PCIe", 2.0e12},        {"H100 NVL", 3.9e12},   {"H100", 3.35e12},
+    {"B200", 8.0e12},   {"A100-SXM4-80GB", 2.039e12}, {"A100", 1.555e12},     {"A10", 0.6e12},
+    {"L40S", 0.864e12}, {"RTX 4090", 1.008e12},       {"RTX 3090", 0.936e12},
 };
-enum { KNOWN = sizeof known / sizeof *known };
+enum { MEMORIES = sizeof memories / sizeof *memories };
 
-static const limits *limits_of(const char *description) {
-    for (int i = 0; i < KNOWN; i++)
-        if (strstr(description, known[i].name) != NULL)
-            return &known[i];
-    return NULL;
-}
-
-static double peak_of(const limits *l, int compute) {
-    return compute == CONFIG_FP32 ? l->fp32 : compute == CONFIG_TF32 ? l->tf32 : l->half;
+static limits limits_of(const device *gpu, const precision_settings *precision) {
+    limits of = {.bytes = NAN, .peak = gpu->functions->peak(gpu, precision->storage, precision->tf32)};
+    for (int i = 0; i < MEMORIES && isnan(of.bytes); i++)
+        if (strstr(gpu->functions->describe(gpu), memories[i].name) != NULL)
+            of.bytes = memories[i].bytes;
+    return of;
 }
 
 static bool open_on_gpu(ready_step *s, const options *o, error *e) {
@@ -106,32 +103,35 @@ static best_rates best_of(const program *p, const double *seconds) {
 
 static void print_rate(double rate, double scale, const char *unit, double limit, double best) {
     printf("  %8.2f %s", rate * scale, unit);
-    if (limit > 0)
+    if (!isnan(limit))
         printf(" %5.1f%%", 100 * rate / limit);
     printf(" (%4.2f)", rate / best);
 }
 
-static void print_row(const row *r, double total, const limits *limit, int compute, best_rates best) {
+static void print_row(const row *r, double total, const limits *limit, best_rates best) {
     printf("%-48s %5d %10.1f us %5.1f%%", r->label, r->calls, r->seconds * 1e6, 100 * r->seconds / total);
-    print_rate(r->bytes / r->seconds, 1e-9, "GB/s", limit != NULL ? limit->bytes : 0, best.bytes);
+    print_rate(r->bytes / r->seconds, 1e-9, "GB/s", limit->bytes, best.bytes);
     if (r->flops > 0)
-        print_rate(r->flops / r->seconds, 1e-12, "TFLOP/s", limit != NULL ? peak_of(limit, compute) : 0, best.flops);
+        print_rate(r->flops / r->seconds, 1e-12, "TFLOP/s", limit->peak.flops, best.flops);
     printf("\n");
 }
 
-static void print_limits(const limits *limit, int compute, best_rates best) {
-    if (limit == NULL)
-        printf("limits: not known for this GPU\n");
+static void print_limits(const limits *limit, best_rates best) {
+    if (isnan(limit->bytes))
+        printf("limits: of this GPU's memory not known");
     else
-        printf("limits: %.0f GB/s, %.0f TFLOP/s (data sheet of the %s, dense)\n", limit->bytes * 1e-9,
-               peak_of(limit, compute) * 1e-12, limit->name);
+        printf("limits: %.0f GB/s (data sheet)", limit->bytes * 1e-9);
+    if (isnan(limit->peak.flops))
+        printf("; of its multiprocessors not known\n");
+    else
+        printf("; %.0f TFLOP/s (%s FLOP)\n", limit->peak.flops * 1e-12, limit->peak.basis);
     printf("best of this run, behind (): %.2f GB/s, %.3f TFLOP/s\n", best.bytes * 1e-9, best.flops * 1e-12);
 }
 
 static void measure_and_print(ready_step *s, const options *o) {
     const program *p = s->plan->train->program;
     const double tokens = (double)(o->sequences * o->sequence);
-    const limits *limit = limits_of(s->device->functions->describe(s->device));
+    const limits limit = limits_of(s->device, &s->plan->precision);
     double whole = INFINITY, total = 0;
     for (int i = 0; i < o->repeats + 1; i++)
         whole = fmin(whole, step_seconds(s)); /* the first of two or more chooses algorithms */
@@ -145,14 +145,14 @@ static void measure_and_print(ready_step *s, const options *o) {
     printf("%s, %lld layers, %lld x %lld tokens, %s; %s\n", o->model, (long long)o->shape.layers,
            (long long)o->sequences, (long long)o->sequence,
            (const char *[]){"fp32", "tf32", "bf16", "fp16"}[o->compute], s->device->functions->describe(s->device));
-    print_limits(limit, o->compute, best);
+    print_limits(&limit, best);
     for (int i = 0; i < count; i++)
-        print_row(&rows[i], total, limit, o->compute, best);
+        print_row(&rows[i], total, &limit, best);
     const double flops = model_flops_per_token(s->plan->model, o->sequence) * tokens;
     printf("sum of operations %.3f ms; whole step %.3f ms, %.0f tokens/s, %.3f TFLOP/s", total * 1e3, whole * 1e3,
            tokens / whole, flops / whole * 1e-12);
-    if (limit != NULL)
-        printf(", MFU %.3f", flops / whole / peak_of(limit, o->compute));
+    if (!isnan(limit.peak.flops))
+        printf(", MFU %.3f", flops / whole / limit.peak.flops);
     printf("\n");
     free(rows);
     free(seconds);

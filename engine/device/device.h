@@ -84,13 +84,14 @@ typedef struct device_functions {
     bool (*allocate_host)(device *d, size_t bytes, void **memory, error *e);
     void (*release_host)(device *d, void *memory);
 
-    /* Bytes of workspace that the operation needs with these shapes (operand data pointers are not read). */
+    /* Bytes of workspace that the operation needs with these shapes (of operands' data pointers only whether they are
+     * NULL). */
     size_t (*workspace)(const device *d, const launch *l);
 
-    /* Whether it executes a matmul that takes over others' work (engine/fuse.h) with these shapes (operand data
-     * pointers are not read). NULL: it never does. Not on the CPU: the gelu of each block of a product while that is in
-     * a cache took 1.01 times as long as both apart, as it drives out what is multiplied next, and what column sums
-     * could save is a 500th of a step. */
+    /* Whether it executes a matmul that takes over others' work (engine/fuse.h) with these shapes (of operands'
+     * data pointers only whether they are NULL). NULL: it never does. Not on the CPU: the gelu of each block of a
+     * product while that is in a cache took 1.01 times as long as both apart, as it drives out what is multiplied next,
+     * and what column sums could save is a 500th of a step. */
     bool (*fuses)(device *d, const launch *l);
 
     /* Makes what the launch's attributes point to (segments, columns) readable for kernels: it may put pointers to

@@ -241,8 +241,8 @@ size_t cuda_matmul_workspace(const launch *l) {
     return WORKSPACE_BYTES;
 }
 
-/* What the library's documentation allows, and what keeps the accuracy of the kernels that would do it apart: how exact
- * the library's gelu is in fp32 is said nowhere, and it may be the processor's approximate tanh, of 11 bits. */
+/* What the library's documentation allows, but for the gelu in fp32: how exact the library's is is said nowhere, and it
+ * may be the processor's approximate tanh, of 11 bits. Sums of columns differ in their order only. */
 static bool may_fuse(const launch *l) {
     const operand *left = &l->in[0], *out = &l->out[0], *sums = &l->out[2];
     enum { PREACTIVATION_COLUMNS = 8 }; /* its leading dimension is a multiple of them */
