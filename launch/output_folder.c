@@ -27,9 +27,22 @@ bool output_folder_prepare(const char *folder, error *e) {
     return true;
 }
 
-static bool try_lock(int file) {
-    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    return fcntl(file, F_OFD_SETLK, &whole) == 0;
+/* The bytes of the file that a holder locks: the first to hold it, the second when the text is its own. In between the
+ * text may be that of a run which was killed. */
+enum { HELD, TEXT_IS_MINE };
+
+static struct flock lock_of(int byte) {
+    return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+}
+
+static bool try_lock(int file, int byte) {
+    struct flock lock = lock_of(byte);
+    return fcntl(file, F_OFD_SETLK, &lock) == 0;
+}
+
+static bool is_locked(int file, int byte) {
+    struct flock lock = lock_of(byte);
+    return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 /* Whether the file is still the one of that name: its holder may have removed it before we got the lock. */
@@ -50,11 +63,11 @@ static void describe_self(char text[HOLDER]) {
     snprintf(text, HOLDER, "process %ld on host %s, started %s UTC", (long)getpid(), host, started);
 }
 
-/* A holder says who it is right after locking; it gets a second for that. False: it has not. */
+/* A holder says who it is right after taking the file; it gets a second for that. False: it has not. */
 static bool read_holder(int file, char text[HOLDER]) {
     const struct timespec pause = {.tv_nsec = 10000000};
     for (int tries = 0; tries < 100; tries++) {
-        const ssize_t length = pread(file, text, HOLDER - 1, 0);
+        const ssize_t length = is_locked(file, TEXT_IS_MINE) ? pread(file, text, HOLDER - 1, 0) : 0;
         text[length > 0 ? length : 0] = '\0';
         if (length > 0)
             return true;
@@ -80,9 +93,10 @@ bool output_lock_take(const char *folder, output_lock **taken, error *e) {
     for (;;) {
         const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
         bool good = file >= 0 || error_set(e, EXIT_USAGE, "%s: cannot open: %s", path, strerror(errno));
-        good = good && (try_lock(file) || refuse(folder, path, file, errno, e));
+        good = good && (try_lock(file, HELD) || refuse(folder, path, file, errno, e));
         if (good && still_named(file, path)) {
-            const bool told = ftruncate(file, 0) == 0 && pwrite(file, text, strlen(text), 0) > 0;
+            const bool told =
+                ftruncate(file, 0) == 0 && pwrite(file, text, strlen(text), 0) > 0 && try_lock(file, TEXT_IS_MINE);
             *taken = memory_allocate(1, sizeof **taken);
             **taken = (output_lock){path, file};
             return told || error_set(e, EXIT_USAGE, "%s: cannot write: %s", path, strerror(errno));

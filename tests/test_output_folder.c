@@ -1,4 +1,5 @@
 /* The lock of an output folder, between processes. */
+#include "engine/checked.h"
 #include "launch/output_folder.h"
 #include "support/folder.h"
 
@@ -9,7 +10,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -41,51 +41,56 @@ static void what_a_dead_run_left_is_taken_over(void **state) {
     output_lock_release(lock);
 }
 
-/* Another run: it locks, tells so, and says who it is a moment later. */
-static void hold(int tell, int until) {
-    char byte = 0;
-    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    const int lock = open(file, O_RDWR | O_CREAT, 0666);
-    if (fcntl(lock, F_OFD_SETLK, &whole) != 0 || write(tell, &byte, 1) != 1)
-        _exit(1);
-    usleep(200000);
-    if (write(lock, "process 7", 9) != 9)
-        _exit(1);
-    _exit(read(until, &byte, 1) == 0 ? 0 : 1);
+static void the_holder_is_named(void **state) {
+    (void)state;
+    char *own = memory_format("another run writes there: process %ld on host ", (long)getpid());
+    error e = {0};
+    output_lock *lock, *second;
+    assert_true(output_lock_take("out", &lock, &e));
+    assert_false(output_lock_take("out", &second, &e));
+    assert_int_equal(e.code, EXIT_USAGE);
+    assert_non_null(strstr(e.message, own));
+    output_lock_release(lock);
+    free(own);
 }
 
-static void a_holder_is_named_that_has_only_just_locked(void **state) {
-    (void)state;
-    int told[2], until[2], status;
-    char byte;
+static void lock_byte(int lock, int place) {
+    struct flock byte = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = place, .l_len = 1};
+    assert_int_equal(fcntl(lock, F_OFD_SETLK, &byte), 0);
+}
+
+static void expect_refusal(const char *holder) {
+    char *message =
+        memory_format("[output] folder = out: another run writes there: %s; end it, or use another folder", holder);
     error e = {0};
     output_lock *lock;
-    assert_true(output_folder_prepare("out", &e));
-    assert_true(pipe(told) == 0 && pipe(until) == 0);
-    const pid_t holder = fork();
-    assert_true(holder >= 0);
-    if (holder == 0) {
-        close(until[1]);
-        hold(told[1], until[0]);
-    }
-    assert_int_equal(read(told[0], &byte, 1), 1);
     assert_false(output_lock_take("out", &lock, &e));
     assert_int_equal(e.code, EXIT_USAGE);
-    assert_string_equal(e.message, "[output] folder = out: another run writes there: process 7; end it, or use another "
-                                   "folder");
-    close(until[1]);
-    assert_int_equal(waitpid(holder, &status, 0), holder);
-    assert_int_equal(status, 0);
-    close(told[0]);
-    close(told[1]);
-    close(until[0]);
+    assert_string_equal(e.message, message);
+    free(message);
+}
+
+/* The moment between a new holder's lock and its text, for as long as it takes. */
+static void a_dead_run_is_not_named_for_one_that_has_only_just_locked(void **state) {
+    (void)state;
+    error e = {0};
+    assert_true(output_folder_prepare("out", &e));
+    test_text_write(file, "process 6, dead");
+    const int lock = open(file, O_RDWR);
+    lock_byte(lock, 0);
+    expect_refusal("its lock does not say which");
+    test_text_write(file, "process 7");
+    lock_byte(lock, 1);
+    expect_refusal("process 7");
+    close(lock);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_IN_FOLDER(release_leaves_nothing),
         TEST_IN_FOLDER(what_a_dead_run_left_is_taken_over),
-        TEST_IN_FOLDER(a_holder_is_named_that_has_only_just_locked),
+        TEST_IN_FOLDER(the_holder_is_named),
+        TEST_IN_FOLDER(a_dead_run_is_not_named_for_one_that_has_only_just_locked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
