@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -328,6 +329,7 @@ int main(int argc, char **argv) {
                  .repeats = REPEATS,
                  .steps = STEPS};
     session s = {.request = &r};
+    signal(SIGCHLD, SIG_DFL); /* inherited as ignored, it would leave nothing of the processes to wait for */
     const bool good = parse(argc, argv, &r, &e);
     if (good && r.help)
         print_help();

@@ -2,13 +2,13 @@
 
 #include "comm/patience.h"
 #include "engine/checked.h"
+#include "launch/words.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <netdb.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
-enum { AT_ONCE = 64, WORDS_MOST = 64 };
+enum { AT_ONCE = 64 };
 
 static const double SECONDS = 10;
 
@@ -38,40 +36,25 @@ typedef struct nodes {
 
 /* ---- the launcher's words ---- */
 
-typedef struct words {
-    char *text; /* cut into the words */
-    char *items[WORDS_MOST];
-    int count;
-} words;
-
-static words split(const char *text) {
-    words w = {.text = memory_copy_string(text)};
-    char *rest = NULL;
-    for (char *at = strtok_r(w.text, " \t", &rest); at != NULL && w.count < WORDS_MOST;
-         at = strtok_r(NULL, " \t", &rest))
-        w.items[w.count++] = at;
-    return w;
-}
-
 /* Both "-hostfile" and "--hostfile" are spelt by mpirun's users. */
 static bool is_option(const char *word, const char *name) {
     return word[0] == '-' && strcmp(word + 1 + (word[1] == '-'), name) == 0;
 }
 
 static const char *file_of(const words *launcher) {
-    for (int i = 0; i + 1 < launcher->count; i++)
+    for (size_t i = 0; i + 1 < launcher->count; i++)
         if (is_option(launcher->items[i], "hostfile") || is_option(launcher->items[i], "machinefile") ||
             is_option(launcher->items[i], "default-hostfile"))
             return launcher->items[i + 1];
     return NULL;
 }
 
-static const char *agent_of(const words *launcher) {
-    for (int i = 0; i + 2 < launcher->count; i++)
+static const char *agents_of(const words *launcher) {
+    for (size_t i = 0; i + 2 < launcher->count; i++)
         if (is_option(launcher->items[i], "mca") && strcmp(launcher->items[i + 1], "plm_rsh_agent") == 0)
             return launcher->items[i + 2];
     const char *set = getenv("OMPI_MCA_plm_rsh_agent");
-    return set != NULL && set[0] != '\0' ? set : "ssh";
+    return set != NULL && set[0] != '\0' ? set : "ssh : rsh";
 }
 
 static bool in_batch_job(void) {
@@ -130,41 +113,79 @@ static bool is_here(const char *name) {
 
 /* ---- agents ---- */
 
-/* "ssh : rsh" is a choice, of which mpirun takes the first that is there. */
-static words agent_words(const char *agent, char *name) {
-    static char unasked[] = "-oBatchMode=yes", soon[] = "-oConnectTimeout=8", nothing[] = "true";
-    char *first = memory_format("%.*s", (int)strcspn(agent, ":"), agent);
-    words w = split(first);
-    free(first);
-    if (w.count == 0)
-        w.items[w.count++] = w.text; /* "", which cannot be started */
-    w.count = w.count > WORDS_MOST - 4 ? WORDS_MOST - 4 : w.count;
+static bool in_path(const char *program) {
+    const char *path = getenv("PATH");
+    words folders = {0};
+    bool found = false;
+    words_add_split(&folders, path != NULL ? path : "", ":");
+    for (size_t i = 0; i < folders.count && !found; i++) {
+        char *file = memory_format("%s/%s", folders.items[i], program);
+        found = access(file, X_OK) == 0;
+        free(file);
+    }
+    words_free(&folders);
+    return found;
+}
+
+static bool is_there(const char *agent) {
+    words w = {0};
+    words_add_split(&w, agent, " \t");
+    const bool there =
+        w.count > 0 && (strchr(w.items[0], '/') != NULL ? access(w.items[0], X_OK) == 0 : in_path(w.items[0]));
+    words_free(&w);
+    return there;
+}
+
+/* "ssh : rsh" is a choice, of which mpirun takes the first that is there. Where none is, the first is complained of. */
+static words choose_agent(const char *agents) {
+    words choice = {0}, agent = {0};
+    words_add_split(&choice, agents, ":");
+    size_t chosen = 0;
+    while (chosen < choice.count && !is_there(choice.items[chosen]))
+        chosen++;
+    if (choice.count > 0)
+        words_add_split(&agent, choice.items[chosen < choice.count ? chosen : 0], " \t");
+    if (agent.count == 0)
+        words_add_copy(&agent, ""); /* which cannot be started */
+    words_free(&choice);
+    return agent;
+}
+
+static words command_of(const words *agent, const char *name) {
+    words w = {0};
+    for (size_t i = 0; i < agent->count; i++)
+        words_add_copy(&w, agent->items[i]);
     const char *slash = strrchr(w.items[0], '/');
     if (strcmp(slash != NULL ? slash + 1 : w.items[0], "ssh") == 0) {
-        w.items[w.count++] = unasked;
-        w.items[w.count++] = soon;
+        words_add_copy(&w, "-oBatchMode=yes");
+        words_add_copy(&w, "-oConnectTimeout=8");
     }
-    w.items[w.count++] = name;
-    w.items[w.count++] = nothing;
+    words_add_copy(&w, name);
+    words_add_copy(&w, "true");
     return w;
 }
 
-static void start_agent(node *n, const char *agent) {
-    words w = agent_words(agent, n->name);
-    posix_spawn_file_actions_t files;
+/* The process of its own that a node gets, as to resolve a name may take long. */
+static _Noreturn void become_agent(const node *n, const words *command) {
+    const int nothing = open("/dev/null", O_RDWR);
+    if (is_here(n->name))
+        _exit(0);
+    if (dup2(nothing, STDIN_FILENO) >= 0 && dup2(nothing, STDOUT_FILENO) >= 0 &&
+        dup2(fileno(n->words), STDERR_FILENO) >= 0)
+        execvp(command->items[0], command->items);
+    dprintf(fileno(n->words), "%s: %s\n", command->items[0], strerror(errno));
+    _exit(127);
+}
+
+static void start_agent(node *n, const words *agent) {
+    words command = command_of(agent, n->name);
     n->words = tmpfile();
     check(n->words != NULL, "no temporary file: %s", strerror(errno));
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    posix_spawn_file_actions_adddup2(&files, fileno(n->words), STDERR_FILENO);
-    const int failure = posix_spawnp(&n->agent, w.items[0], &files, NULL, w.items, environ);
-    posix_spawn_file_actions_destroy(&files);
-    if (failure != 0) {
-        n->agent = 0;
-        n->complaint = memory_format("%s: %s", w.items[0], strerror(failure));
-    }
-    free(w.text);
+    n->agent = fork();
+    if (n->agent == 0)
+        become_agent(n, &command);
+    check(n->agent > 0, "no process for %s: %s", command.items[0], strerror(errno));
+    words_free(&command);
 }
 
 /* The last line that is not empty: ssh's own says what came of it. */
@@ -188,8 +209,10 @@ static bool look_at(node *n) {
     int status = 0;
     if (n->agent == 0)
         return true;
-    if (waitpid(n->agent, &status, WNOHANG) == 0)
+    const pid_t ended = waitpid(n->agent, &status, WNOHANG);
+    if (ended == 0)
         return false;
+    check(ended == n->agent, "an agent cannot be waited for: %s", strerror(errno));
     n->agent = 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return true;
@@ -211,11 +234,10 @@ static void give_up(node *n) {
     n->complaint = memory_format("no answer within %.0f seconds", SECONDS);
 }
 
-static void ask(node *list, int count, const char *agent) {
-    patience p = patience_begin();
+static void ask(node *list, int count, const words *agent) {
     for (int i = 0; i < count; i++)
-        if (!is_here(list[i].name))
-            start_agent(&list[i], agent);
+        start_agent(&list[i], agent);
+    patience p = patience_begin();
     for (bool ended = false; !ended && patience_pause(&p) < SECONDS;) {
         ended = true;
         for (int i = 0; i < count; i++)
@@ -223,35 +245,43 @@ static void ask(node *list, int count, const char *agent) {
     }
     for (int i = 0; i < count; i++) {
         give_up(&list[i]);
-        if (list[i].words != NULL)
-            fclose(list[i].words);
+        fclose(list[i].words);
     }
 }
 
-static bool check_nodes(const char *path, const nodes *n, const char *agent, error *e) {
+static bool refuse(const char *path, const node *n, const words *agent, error *e) {
+    char *typed = words_join(agent);
+    error_set(e, EXIT_LAUNCH,
+              "hostfile %s, line %ld: node %s cannot be reached (%s); mpirun needs every node of the file: make \"%s "
+              "%s true\" work from here without a password, or take the line out",
+              path, n->line, n->name, n->complaint, typed, n->name);
+    free(typed);
+    return false;
+}
+
+static bool check_nodes(const char *path, const nodes *n, const words *agent, error *e) {
     for (int i = 0; i < n->count; i++) {
         if (i % AT_ONCE == 0)
             ask(&n->list[i], (int)minimum(AT_ONCE, n->count - i), agent);
         if (n->list[i].complaint != NULL)
-            return error_set(e, EXIT_LAUNCH,
-                             "hostfile %s, line %ld: node %s cannot be reached (%s); mpirun needs every node of the "
-                             "file: make \"%s %s true\" work from here without a password, or take the line out",
-                             path, n->list[i].line, n->list[i].name, n->list[i].complaint, agent, n->list[i].name);
+            return refuse(path, &n->list[i], agent, e);
     }
     return true;
 }
 
 bool hostfile_check(const char *launcher, error *e) {
-    words w = split(launcher);
+    words w = {0};
     nodes n = {0};
+    words_add_split(&w, launcher, " \t");
+    words agent = choose_agent(agents_of(&w));
     const char *path = file_of(&w);
-    const bool good =
-        path == NULL || in_batch_job() || (read_nodes(path, &n, e) && check_nodes(path, &n, agent_of(&w), e));
+    const bool good = path == NULL || in_batch_job() || (read_nodes(path, &n, e) && check_nodes(path, &n, &agent, e));
     for (int i = 0; i < n.count; i++) {
         free(n.list[i].name);
         free(n.list[i].complaint);
     }
     free(n.list);
-    free(w.text);
+    words_free(&agent);
+    words_free(&w);
     return good;
 }

@@ -1,6 +1,7 @@
 #include "launch/scaling_launch.h"
 
 #include "engine/checked.h"
+#include "launch/words.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,35 +15,7 @@
 
 extern char **environ;
 
-/* ---- words of a command ---- */
-
-typedef struct words {
-    char **items; /* ends with NULL */
-    size_t count;
-} words;
-
-static void add(words *w, char *word) {
-    w->items = memory_grow(w->items, w->count + 2, sizeof *w->items);
-    w->items[w->count++] = word;
-    w->items[w->count] = NULL;
-}
-
-static void add_split(words *w, const char *text) {
-    for (;;) {
-        text += strspn(text, " \t");
-        const size_t length = strcspn(text, " \t");
-        if (length == 0)
-            return;
-        add(w, memory_format("%.*s", (int)length, text));
-        text += length;
-    }
-}
-
-static void release(words *w) {
-    for (size_t i = 0; i < w->count; i++)
-        free(w->items[i]);
-    free(w->items);
-}
+/* ---- the command ---- */
 
 /* fsdp_train in the folder of this program. */
 static char *training_program(void) {
@@ -67,22 +40,22 @@ static bool same_key(const char *a, const char *b) {
 /* What a measurement needs. */
 static void add_own_overrides(words *w, const scaling_launch *l) {
     char *folder = run_folder(l);
-    add(w, memory_format("train.global_batch=%lld", (long long)l->global_batch));
-    add(w, memory_format("train.steps=%d", l->steps));
-    add(w, memory_copy_string("train.validate_every=0"));
-    add(w, memory_copy_string("train.validation_batches=1"));
-    add(w, memory_copy_string("output.checkpoint_every=0"));
-    add(w, memory_copy_string("output.resume=no"));
-    add(w, memory_format("output.folder=\"%s\"", folder));
-    add(w, memory_format("output.trace=%s", l->traced ? "yes" : "no"));
+    words_add(w, memory_format("train.global_batch=%lld", (long long)l->global_batch));
+    words_add(w, memory_format("train.steps=%d", l->steps));
+    words_add_copy(w, "train.validate_every=0");
+    words_add_copy(w, "train.validation_batches=1");
+    words_add_copy(w, "output.checkpoint_every=0");
+    words_add_copy(w, "output.resume=no");
+    words_add(w, memory_format("output.folder=\"%s\"", folder));
+    words_add(w, memory_format("output.trace=%s", l->traced ? "yes" : "no"));
     if (l->traced)
-        add(w, memory_format("output.trace_steps=%d %d", l->skipped + 1, l->steps));
+        words_add(w, memory_format("output.trace_steps=%d %d", l->skipped + 1, l->steps));
     free(folder);
 }
 
 static void add_training(words *w, const scaling_launch *l) {
-    add(w, training_program());
-    add(w, memory_copy_string(l->config));
+    words_add(w, training_program());
+    words_add_copy(w, l->config);
     const size_t first = w->count;
     add_own_overrides(w, l);
     const size_t end = w->count;
@@ -91,7 +64,7 @@ static void add_training(words *w, const scaling_launch *l) {
         for (size_t own = first; own < end; own++)
             replaced |= same_key(w->items[own], l->overrides[i]);
         if (!replaced)
-            add(w, memory_copy_string(l->overrides[i]));
+            words_add_copy(w, l->overrides[i]);
     }
 }
 
@@ -176,25 +149,25 @@ static bool keep_metrics(const char *folder, const char *metrics, error *e) {
 bool scaling_launch_check(const scaling_launch *l, error *e) {
     words w = {0};
     add_training(&w, l);
-    add(&w, memory_copy_string("--plan"));
-    add(&w, memory_copy_string("--ranks"));
-    add(&w, memory_format("%d", l->ranks));
+    words_add_copy(&w, "--plan");
+    words_add_copy(&w, "--ranks");
+    words_add(&w, memory_format("%d", l->ranks));
     const bool good = command_succeeds(&w, l, e);
-    release(&w);
+    words_free(&w);
     return good;
 }
 
 bool scaling_launch_run(const scaling_launch *l, const char *metrics, error *e) {
     words w = {0};
     char *folder = run_folder(l);
-    add_split(&w, l->launcher);
-    add(&w, memory_copy_string("-n"));
-    add(&w, memory_format("%d", l->ranks));
+    words_add_split(&w, l->launcher, " \t");
+    words_add_copy(&w, "-n");
+    words_add(&w, memory_format("%d", l->ranks));
     add_training(&w, l);
     remove_folder(folder);
     const bool good = command_succeeds(&w, l, e) && keep_metrics(folder, metrics, e);
     remove_folder(folder);
     free(folder);
-    release(&w);
+    words_free(&w);
     return good;
 }

@@ -7,8 +7,9 @@ source "$(dirname "$0")/support/launch.sh"
 small_run 30
 here="mpirun --oversubscribe --bind-to none"
 
+around=() # what starts it
 scale() {
-    timeout 300 "$build/fsdp_scaling" "$@" > stdout 2> stderr < /dev/null
+    timeout 300 "${around[@]}" "$build/fsdp_scaling" "$@" > stdout 2> stderr < /dev/null
 }
 
 # refused CODE MESSAGE ARGUMENTS...: the last line on standard error
@@ -79,15 +80,24 @@ unreachable=(config.ini --ranks 1 --launcher "$here --hostfile hosts --mca plm_r
 hosts 'localhost slots=2' 'near slots=4' ' far slots=1' 'farther'
 refused 5 "hostfile hosts, line 5: node far cannot be reached (agent: no way to far); $(remedy far)" "${unreachable[@]}"
 hosts near mute
+around=(env --ignore-signal=CHLD) # as from a shell or a service that ignores it
 refused 5 "hostfile hosts, line 4: node mute cannot be reached (its agent ended with 3); $(remedy mute)" "${unreachable[@]}"
+around=()
+hosts near far
+refused 5 "hostfile hosts, line 4: node far cannot be reached (agent: no way to far); $(remedy far)" \
+    config.ini --ranks 1 --launcher "$here $(printf -- '-x NAME%d ' {1..40})--hostfile hosts --mca plm_rsh_agent absent-agent:$agent"
 hosts silent far
 refused 5 "hostfile hosts, line 3: node silent cannot be reached (no answer within 10 seconds); $(remedy silent)" "${unreachable[@]}"
 hosts "near # far" "localhost # far" "$(hostname)" "127.0.0.1"
 refused 5 "hostfile hosts, line 3: node near cannot be reached (absent-agent: No such file or directory); mpirun needs every node of the file: make \"absent-agent near true\" work from here without a password, or take the line out" \
     config.ini --ranks 1 --launcher "$here --hostfile hosts --mca plm_rsh_agent absent-agent"
+OMPI_MCA_plm_rsh_agent=" absent-agent -v : ./agent  far " refused 5 "hostfile hosts, line 3: node near cannot be reached (agent: no way to far); mpirun needs every node of the file: make \"./agent far near true\" work from here without a password, or take the line out" \
+    config.ini --ranks 1 --launcher "$here --hostfile hosts"
 refused 2 "hostfile absent: cannot open: No such file or directory" config.ini --ranks 1 --launcher "$here -machinefile absent"
 hosts "localhost slots=2" "$(hostname)" "127.0.0.1"
+around=(env --ignore-signal=CHLD)
 expect "a hostfile of this machine" scale config.ini --ranks 1 --repeat 1 --steps 7 --launcher "$here --hostfile hosts"
+around=()
 
 expect "help" scale --help
 expect "version" scale --version
