@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What the CUDA toolkit does to the CPU program, which should be nothing: fsdp_train built without its CUDA device and
-# with it, side by side: bytes, libraries that it loads, and for three ways to run it the time to the end and the peak
-# memory. Ends with 1 if the two differ, 77 if there is no nvcc.
+# with it, side by side: bytes, libraries that it loads, and for three ways to run it the peak memory and the time to
+# the end. Ends with 1 if bytes or libraries differ, or if it takes 1 % and 0.5 MB more memory; 77 if there is no nvcc.
+# Times are only shown: what else the machine does is in them. (Debug information would differ: it names the folder.)
 #
 #   bench/toolkit.sh [FOLDER]    builds below FOLDER (build-toolkit); CMAKE_ARGUMENTS="-D..." are given to cmake
 set -euo pipefail
@@ -69,7 +70,7 @@ program=$(same off/fsdp_train toolkit/fsdp_train) loaded=$(same <(libraries off)
 printf '%-28s %12s %12s\n' '' 'without' 'with toolkit'
 printf '%-28s %12d %12d  %s\n' 'bytes of fsdp_train' "$(stat -c %s off/fsdp_train)" "$(stat -c %s toolkit/fsdp_train)" "$program"
 printf '%-28s %12d %12d  %s\n' 'libraries' "$(libraries off | wc -l)" "$(libraries toolkit | wc -l)" "$loaded"
-# The same program: times may differ by what the machine does beside, memory by a page here and there.
+# The same program: memory differs by a page here and there.
 awk -F '|' '
     { ms[$1, $2] = $3; megabytes[$1, $2] = $4 }
     !($1 in seen) { seen[$1]; names[++count] = $1 }
@@ -78,10 +79,9 @@ awk -F '|' '
             name = names[i]
             printf "%-28s %9d ms %9d ms\n", name, ms[name, "off"], ms[name, "toolkit"]
             printf "%-28s %9.1f MB %9.1f MB\n", "", megabytes[name, "off"], megabytes[name, "toolkit"]
-            later = ms[name, "toolkit"] - ms[name, "off"]
             more = megabytes[name, "toolkit"] - megabytes[name, "off"]
-            if (later > 5 + 0.2 * ms[name, "off"] || more > 0.5 + 0.01 * megabytes[name, "off"]) bad = 1
+            if (more > 0.5 + 0.01 * megabytes[name, "off"]) bad = 1
         }
         exit bad
-    }' measured || { echo 'toolkit.sh: the program starts later or needs more memory beside the toolkit' >&2 && exit 1; }
-[[ $loaded == 'the same' && $(stat -c %s off/fsdp_train) == $(stat -c %s toolkit/fsdp_train) ]]
+    }' measured || { echo 'toolkit.sh: the program needs more memory beside the toolkit' >&2 && exit 1; }
+[[ $program == 'the same' && $loaded == 'the same' ]]
