@@ -260,54 +260,62 @@ static double attention_pairs(const launch *l, const operand *qkv) {
 
 enum { GELU_FLOPS = 9 };
 
-double operation_flops(const launch *l) {
+static double norm_flops(const launch *l) { /* the residual; mean, variance (3); subtract, scale, weight, bias */
+    const int each = l->attributes.norm == NORM_LAYER ? 8 : 4;
+    return (double)operand_count(&l->in[0]) * ((l->in[1].data != NULL) + each);
+}
+
+static double norm_backward_flops(const launch *l) { /* two row sums and the result; sums for weight and bias; dsum */
+    const int each = l->attributes.norm == NORM_LAYER ? 12 : 9;
+    return (double)operand_count(&l->in[0]) * (each + (l->out[2].data != NULL) + (l->in[1].data != NULL));
+}
+
+static double matmul_flops(const launch *l) {
     const attributes *a = &l->attributes;
-    double in = (double)operand_count(&l->in[0]), out = (double)operand_count(&l->out[0]);
+    const double inner = (double)l->in[0].shape[a->transpose_a ? 0 : 1];
+    const double sums = l->out[2].data != NULL ? (double)operand_count(&l->in[1]) : 0;
+    const double each = 2 * inner + (l->in[2].data != NULL) + (a->gelu ? GELU_FLOPS : 0);
+    return (double)operand_count(&l->out[0]) * each + sums;
+}
+
+static double rope_flops(const launch *l) { /* a rotation is three operations a value */
+    const attributes *a = &l->attributes;
+    return 3 * (double)l->in[0].shape[0] * (double)((a->heads + a->kv_heads) * a->head_width);
+}
+
+/* Where they go by the values of the first input: how many for each. */
+static double flops_a_value(const launch *l) {
     switch (l->kind) {
-    case OPERATION_EMBEDDING: /* an add where there are positions */
-        return l->in[2].data != NULL ? out : 0;
     case OPERATION_EMBEDDING_BACKWARD:
     case OPERATION_POSITION_BACKWARD:
     case OPERATION_COLUMN_SUM:
     case OPERATION_SUM:
-        return in;
-    case OPERATION_NORM: /* the residual; mean, variance (3); subtract, scale, weight, bias */
-        return in * ((l->in[1].data != NULL) + (a->norm == NORM_LAYER ? 8 : 4));
-    case OPERATION_NORM_BACKWARD: /* two row sums and the result; sums for weight and bias; dsum */
-        return in * ((a->norm == NORM_LAYER ? 12 : 9) + (l->out[2].data != NULL) + (l->in[1].data != NULL));
-    case OPERATION_MATMUL: {
-        double inner = (double)l->in[0].shape[a->transpose_a ? 0 : 1];
-        double sums = l->out[2].data != NULL ? (double)operand_count(&l->in[1]) : 0;
-        return out * (2 * inner + (l->in[2].data != NULL) + (a->gelu ? GELU_FLOPS : 0)) + sums;
-    }
-    case OPERATION_ROPE: /* a rotation is three operations a value */
-        return 3 * (double)l->in[0].shape[0] * (double)((a->heads + a->kv_heads) * a->head_width);
-    case OPERATION_ATTENTION: /* q k^T and p v */
-        return 4 * (double)a->head_width * attention_pairs(l, &l->in[0]);
-    case OPERATION_ATTENTION_BACKWARD: /* q k^T again, dv, dp, dq, dk */
-        return 10 * (double)a->head_width * attention_pairs(l, &l->in[1]);
-    case OPERATION_GELU:
-        return GELU_FLOPS * in;
-    case OPERATION_GELU_BACKWARD:
-        return 17 * in;
-    case OPERATION_SWIGLU:
-        return 5 * out;
-    case OPERATION_SWIGLU_BACKWARD:
-        return 10 * in;
-    case OPERATION_CROSS_ENTROPY: /* maximum, subtract, exp, sum; subtract, exp, scale */
-        return in * (l->out[1].data != NULL ? 7 : 4);
-    case OPERATION_ADD:
-        return out;
-    case OPERATION_GRANULE_NORM:
-        return 2 * in;
     case OPERATION_STEP_RESULT:
-        return in;
-    case OPERATION_ADAMW:
-        return 15 * in;
     case OPERATION_ALL_REDUCE:
     case OPERATION_REDUCE_SCATTER:
-        return in;
-    case OPERATION_FILL:
+        return 1;
+    case OPERATION_GRANULE_NORM:
+        return 2;
+    case OPERATION_CROSS_ENTROPY: /* maximum, subtract, exp, sum; subtract, exp, scale */
+        return l->out[1].data != NULL ? 7 : 4;
+    case OPERATION_GELU:
+        return GELU_FLOPS;
+    case OPERATION_SWIGLU_BACKWARD:
+        return 10;
+    case OPERATION_ADAMW:
+        return 15;
+    case OPERATION_GELU_BACKWARD:
+        return 17;
+    case OPERATION_EMBEDDING: /* what follows has a formula of its own */
+    case OPERATION_NORM:
+    case OPERATION_NORM_BACKWARD:
+    case OPERATION_MATMUL:
+    case OPERATION_ROPE:
+    case OPERATION_ATTENTION:
+    case OPERATION_ATTENTION_BACKWARD:
+    case OPERATION_SWIGLU:
+    case OPERATION_ADD:
+    case OPERATION_FILL: /* and what follows moves values */
     case OPERATION_CAST:
     case OPERATION_COPY_IN:
     case OPERATION_COPY_OUT:
@@ -316,6 +324,31 @@ double operation_flops(const launch *l) {
         break;
     }
     return 0;
+}
+
+double operation_flops(const launch *l) {
+    switch (l->kind) {
+    case OPERATION_EMBEDDING: /* an add where there are positions */
+        return l->in[2].data != NULL ? (double)operand_count(&l->out[0]) : 0;
+    case OPERATION_NORM:
+        return norm_flops(l);
+    case OPERATION_NORM_BACKWARD:
+        return norm_backward_flops(l);
+    case OPERATION_MATMUL:
+        return matmul_flops(l);
+    case OPERATION_ROPE:
+        return rope_flops(l);
+    case OPERATION_ATTENTION: /* q k^T and p v */
+        return 4 * (double)l->attributes.head_width * attention_pairs(l, &l->in[0]);
+    case OPERATION_ATTENTION_BACKWARD: /* q k^T again, dv, dp, dq, dk */
+        return 10 * (double)l->attributes.head_width * attention_pairs(l, &l->in[1]);
+    case OPERATION_SWIGLU: /* whose output is half its input */
+        return 5 * (double)operand_count(&l->out[0]);
+    case OPERATION_ADD:
+        return (double)operand_count(&l->out[0]);
+    default:
+        return flops_a_value(l) * (double)operand_count(&l->in[0]);
+    }
 }
 
 static double operand_bytes(const operand *o) {
