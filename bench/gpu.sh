@@ -98,8 +98,9 @@ configure() {
 compile() {
     local device=fsdp_cuda
     [[ -z $rehearse ]] || device='simulated_programs fsdp_cuda_simulated'
-    if ! { configure && cmake --build "$build" --parallel "$(nproc)" --target fsdp_train bench_gpu bench_collectives $checks tool_model \
-        tool_tokens tool_compare $device; } > "$folder/build" 2>&1; then
+    if ! { configure && cmake --build "$build" --parallel "$(nproc)" --target \
+        fsdp_train bench_gpu bench_collectives $checks tool_model tool_tokens tool_compare $device; } \
+        > "$folder/build" 2>&1; then
         tail -n 40 "$folder/build"
         return 1
     fi
@@ -146,7 +147,8 @@ model() { # PRESET MICRO_BATCH SEQUENCE
     if [[ -n $rehearse ]]; then
         small=(model.layers=2 model.width=64 model.heads=2 model.kv_heads=2 model.head_width=32 model.feed_forward=96
             model.vocabulary=300)
-        [[ $1 != gpt2* ]] || small=(model.layers=2 model.width=64 model.heads=2 model.feed_forward=96 model.vocabulary=300)
+        [[ $1 != gpt2* ]] ||
+            small=(model.layers=2 model.width=64 model.heads=2 model.feed_forward=96 model.vocabulary=300)
         set -- "$1" 1 32
     fi
     cat > "$folder/config.ini" << CONFIG
@@ -171,7 +173,8 @@ CONFIG
         too_large || { tail -n 5 "$folder/stderr" && return 1; }
     done
     if too_large; then
-        printf '%-14s does not fit, %s tokens a GPU at once: %s\n' "$1" "$2 x $3" "$(grep -m 1 "of the GPU's memory" "$folder/stderr")"
+        printf '%-14s does not fit, %s tokens a GPU at once: %s\n' "$1" "$2 x $3" \
+            "$(grep -m 1 "of the GPU's memory" "$folder/stderr")"
         return 0
     fi
     seconds=$(median_of seconds) tflops=$(median_of tflops)
