@@ -29,11 +29,14 @@ static const xml_element *ring_graph_of(const xml_element *root) {
     return NULL;
 }
 
-static bool read_gpu(const char *path, const xml_element *gpu, channel *c, error *e) {
+/* Newer versions of NCCL number GPUs across systems, with the system in the upper bits. */
+static const unsigned long long NUMBER_IN_SYSTEM = (1ull << 56) - 1;
+
+static bool read_gpu(const char *path, const xml_element *gpu, int base, channel *c, error *e) {
     const char *text = xml_attribute(gpu, "dev");
     char *end = NULL;
-    const long device = text != NULL ? strtol(text, &end, 16) : -1;
-    if (text == NULL || end == text || *end != '\0' || device < 0 || device > 0xffff)
+    const unsigned long long device = text != NULL ? strtoull(text, &end, base) & NUMBER_IN_SYSTEM : 0;
+    if (text == NULL || end == text || *end != '\0' || device > 0xffff)
         return error_set(e, EXIT_LAUNCH, "%s:%ld: a GPU without a device number", path, gpu->line);
     if (c->count == RING_GPUS_MOST)
         return error_set(e, EXIT_LAUNCH, "%s:%ld: a ring of more than %d GPUs", path, gpu->line, RING_GPUS_MOST);
@@ -41,19 +44,19 @@ static bool read_gpu(const char *path, const xml_element *gpu, channel *c, error
     return true;
 }
 
-static bool read_channel(const char *path, const xml_element *from, channels *to, error *e) {
+static bool read_channel(const char *path, const xml_element *from, int base, channels *to, error *e) {
     to->list = memory_grow(to->list, (size_t)to->count + 1, sizeof *to->list);
     channel *c = &to->list[to->count++];
     *c = (channel){0};
     for (const xml_element *at = from->first; at != NULL; at = at->next) {
         c->leaves = c->leaves || strcmp(at->name, "net") == 0;
-        if (strcmp(at->name, "gpu") == 0 && !read_gpu(path, at, c, e))
+        if (strcmp(at->name, "gpu") == 0 && !read_gpu(path, at, base, c, e))
             return false;
     }
     return true;
 }
 
-static bool read_channels(const char *path, channels *to, error *e) {
+static bool read_channels(const char *path, int base, channels *to, error *e) {
     xml_element *root = xml_read(path, e);
     if (root == NULL)
         return false;
@@ -61,7 +64,7 @@ static bool read_channels(const char *path, channels *to, error *e) {
     bool good = graph != NULL || error_set(e, EXIT_LAUNCH, "%s: has no graph of rings", path);
     for (const xml_element *c = good ? graph->first : NULL; c != NULL && good; c = c->next)
         if (strcmp(c->name, "channel") == 0)
-            good = read_channel(path, c, to, e);
+            good = read_channel(path, c, base, to, e);
     xml_free(root);
     return good;
 }
@@ -111,12 +114,28 @@ static char *find_difference(const channels *given, const channels *used) {
     return NULL;
 }
 
+/* NCCL reads GPUs' numbers in base 16; some versions write them in base 10. */
+static bool same_in_decimal(const channels *given, const char *used) {
+    channels b = {0};
+    error none = {0};
+    char *difference = NULL;
+    const bool good = read_channels(used, 10, &b, &none);
+    if (good)
+        difference = find_difference(given, &b);
+    const bool same = good && difference == NULL;
+    free(difference);
+    free(b.list);
+    return same;
+}
+
 bool ring_dump_compare(const char *given, const char *used, int *count, char **difference, error *e) {
     channels a = {0}, b = {0};
     *difference = NULL;
-    const bool good = read_channels(given, &a, e) && read_channels(used, &b, e);
-    if (good)
-        *difference = find_difference(&a, &b);
+    bool good = read_channels(given, 16, &a, e);
+    if (good && !same_in_decimal(&a, used)) {
+        good = read_channels(used, 16, &b, e);
+        *difference = good ? find_difference(&a, &b) : NULL;
+    }
     *count = a.count;
     free(a.list);
     free(b.list);
