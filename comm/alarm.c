@@ -4,7 +4,9 @@
 #include "comm/world_state.h"
 #include "engine/checked.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Takes what has come; whether all have answered. */
 static bool take_reports(alarm_state *a, hang_report *all) {
@@ -29,16 +31,23 @@ static hang_report last_seen(const alarm_state *a, int rank) {
     return seen;
 }
 
-/* Every rank that can says where it stands; all make the same table. */
-static void describe_hang(alarm_state *a, failure *f) {
+/* Says where this rank stands, and takes the answers of all that can; freed by the caller. */
+static hang_report *exchange_reports(alarm_state *a) {
     const hang_report mine = a->stand(a->collectives);
     hang_report *all = memory_allocate((size_t)a->world->size, sizeof *all);
     window_report(a->window, &mine);
     if (a->messages != NULL)
         messages_report(a->messages, &mine);
+    all[a->world->rank] = mine;
     patience p = patience_begin();
     while (!take_reports(a, all) && patience_pause(&p) < HANG_ANSWER_SECONDS)
         continue;
+    return all;
+}
+
+/* All ranks make the same table. */
+static void describe_hang(alarm_state *a, failure *f) {
+    hang_report *all = exchange_reports(a);
     for (int r = 0; r < a->world->size; r++)
         if (all[r].state == HANG_SILENT)
             all[r] = last_seen(a, r);
@@ -102,4 +111,36 @@ bool alarm_find_dead(alarm_state *a, int rank, const char *name, error *e) {
     error_set(e, EXIT_LAUNCH, "rank %d (%s) has died: it was waited for in %s", rank, a->world->host, name);
     alarm_raise(a, (failure){.error = *e, .speaker = speaker_without(a->world, rank)});
     return true;
+}
+
+/* Says who does not answer; returns the lowest rank that does. */
+static int name_silent(alarm_state *a, error *e) {
+    const int size = a->world->size;
+    hang_report *all = exchange_reports(a);
+    bool *silent = memory_allocate((size_t)size, sizeof *silent);
+    char ranks[64];
+    int speaker = a->world->rank;
+    for (int r = size - 1; r >= 0; r--) {
+        silent[r] = all[r].state == HANG_SILENT;
+        speaker = silent[r] ? speaker : r;
+    }
+    const int number = hang_list_ranks(silent, size, ranks, sizeof ranks);
+    const size_t length = strlen(e->message);
+    if (number > 0)
+        snprintf(e->message + length, sizeof e->message - length, "; no answer from rank%s %s", number > 1 ? "s" : "",
+                 ranks);
+    free(silent);
+    free(all);
+    return speaker;
+}
+
+bool alarm_agree(alarm_state *a, error *e) {
+    const bool failed = e->code != 0;
+    if (failed)
+        world_doubt(a->world, 0);
+    if (world_agree(a->world, e))
+        return true;
+    if (failed && a->world->state->broken)
+        world_doubt(a->world, name_silent(a, e));
+    return false;
 }

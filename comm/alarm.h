@@ -44,4 +44,8 @@ bool alarm_time_out(alarm_state *a, error *e);
  * alarm. Costs a system call. */
 bool alarm_find_dead(alarm_state *a, int rank, const char *name, error *e);
 
+/* world_agree behind something outside of steps that ranks can only do together. Where it has failed on this rank,
+ * others may stand still: they are waited for a few seconds, and then named, and the lowest that answers prints. */
+bool alarm_agree(alarm_state *a, error *e);
+
 #endif

@@ -354,7 +354,7 @@ static bool open_link(queued_collectives *c, group_link *l, int group_first, dou
         world_all_gather(w, id, sizeof id, ids);
         good = c->by->open(c->device, l->stream, ids + (size_t)group_first * sizeof id, l->size, member,
                            rings_for(c, l, group_first), seconds, &l->communicator, e);
-        good = world_agree(w, e) && good;
+        good = alarm_agree(&c->alarm, e) && good;
     }
     free(ids);
     return good;
@@ -397,6 +397,15 @@ static bool open_alarm(queued_collectives *c, const collectives_settings *settin
     return e->code == 0;
 }
 
+static void free_host(queued_collectives *c) {
+    free(c->near);
+    free(c->parts);
+    free(c->links);
+    free(c->link_of);
+    free(c->list);
+    free(c);
+}
+
 static void queued_close(collectives *base) {
     queued_collectives *c = queued_of(base);
     for (int32_t l = 0; l < c->link_count; l++)
@@ -410,12 +419,7 @@ static void queued_close(collectives *base) {
         shared_memory_release(&c->marks);
     if (c->reached != NULL)
         c->by->drop_counters(c->reached);
-    free(c->near);
-    free(c->parts);
-    free(c->links);
-    free(c->link_of);
-    free(c->list);
-    free(c);
+    free_host(c);
 }
 
 static queued_collectives *allocate(world *w, const collectives_settings *settings, const collective *list,
@@ -449,8 +453,12 @@ static bool queued_open(world *w, const collectives_settings *settings, const co
         c->passed = c->reached + count;
         open_alarm(c, settings, e);
     }
-    if (!world_agree(w, e) || !open_links(c, settings->timeout, e)) {
+    if (!world_agree(w, e)) {
         queued_close(&c->base);
+        return false;
+    }
+    if (!open_links(c, settings->timeout, e)) {
+        free_host(c); /* the process can only end: what closes the rest may wait for ranks that do not come */
         return false;
     }
     *opened = &c->base;

@@ -145,7 +145,23 @@ expect "the rank that does not answer is named on GPUs" grep -q '^  rank  1  *no
 
 # A rank that NCCL waits for at the start.
 rm -rf out
+export OMPI_MCA_odls_base_sigkill_timeout=0 # nothing to save: the launcher need not wait
 SIMCUDA_NCCL_ABSENT=1 train 2 config.ini output.folder=out device.kind=cuda shard.timeout=1
 expect "NCCL's start does not wait for ever" test $? -ne 0
 expect 'and says so once' test "$(grep -c '^fsdp_train: .*NCCL has not connected its 2 ranks within \[shard\] timeout = 1 seconds' stderr)" = 1
+
+# Another that stands still there: the lowest that answers says so, and who does not.
+SIMCUDA_NCCL_ABSENT=1 mpirun -np 2 --oversubscribe --bind-to none "$programs/fsdp_train" config.ini output.folder=out \
+    device.kind=cuda shard.timeout=2 > stdout 2> stderr < /dev/null &
+job=$!
+waits_in_nccl() { # rank 0 has opened the region where it meets rank 1
+    ranks_started=$(ranks_of_job)
+    region=$(grep -osm1 '/dev/shm/simcuda-nccl-[0-9a-f]*' "/proc/${ranks_started%% *}/maps")
+}
+expect "a rank comes to NCCL's start" within 20 waits_in_nccl
+kill -STOP "${ranks_started%% *}"
+expect "a rank that stands still in NCCL's start ends the job" ended 5
+expect "which is said once" test \
+    "$(grep -c '^fsdp_train: rank 1 .*NCCL has not connected its 2 ranks within \[shard\] timeout = 2 seconds.*; no answer from rank 0$' stderr)" = 1
+rm -f "$region"
 finish
