@@ -63,8 +63,9 @@ static ncclResult_t init_with_rings(const nccl_membership *of, double seconds, r
         if (paths[i] != NULL)
             users[i] = set_variable(names[i], paths[i]);
     const ncclResult_t found = nccl_init(of, seconds, nccl);
+    const bool ended = found != ncclInProgress; /* else its thread may be reading the environment */
     for (int i = 0; i < 2; i++) {
-        if (paths[i] != NULL)
+        if (paths[i] != NULL && ended)
             free(set_variable(names[i], users[i]));
         free(users[i]);
     }

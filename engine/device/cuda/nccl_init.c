@@ -1,6 +1,7 @@
 #include "engine/device/cuda/nccl_init.h"
 
 #include "engine/checked.h"
+#include "engine/thread.h"
 
 #include <cuda_runtime.h>
 #include <errno.h>
@@ -54,9 +55,13 @@ static making *prepare(const nccl_membership *of) {
     return m;
 }
 
+/* More than any run lasts, and few enough for every clock. */
+static const double SECONDS_MOST = 1e9;
+
 static struct timespec time_after(double seconds) {
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);
+    seconds = fmin(seconds, SECONDS_MOST);
     const double whole = floor(seconds);
     at.tv_sec += (time_t)whole;
     at.tv_nsec += (long)(1e9 * (seconds - whole));
@@ -82,7 +87,7 @@ static bool wait_for(making *m, double seconds) {
 ncclResult_t nccl_init(const nccl_membership *of, double seconds, ncclComm_t *made) {
     making *m = prepare(of);
     pthread_t thread;
-    if (cudaGetDevice(&m->gpu) != cudaSuccess || pthread_create(&thread, NULL, make, m) != 0) {
+    if (cudaGetDevice(&m->gpu) != cudaSuccess || thread_create(&thread, make, m) != 0) {
         drop(m);
         return ncclSystemError;
     }
