@@ -109,7 +109,8 @@ static bool describe_difference(world *w, const collective *list, int32_t count,
     error_set(
         e, EXIT_LAUNCH,
         "rank %d planned another step than rank 0: collective %d in launch order is %s there and %s on rank 0; the "
-        "same program, config and data must run on every rank",
+        "same program, config and data must run on every rank; where GPUs differ, device.fuse = no makes the steps "
+        "alike",
         other, i, all[other].text, all[0].text);
     free(all);
     return false;

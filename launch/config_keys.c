@@ -109,7 +109,8 @@ const config_key config_keys[] = {
      .help =
          "who finds the rings through a node's GPUs: NCCL, or this program from the wiring (fsdp_topology); auto: "
          "whose carry more, measured for a second; on CPUs ranks read each other's memory, in no ring"},
-    {FIELD(shard, timeout), .type = CONFIG_NUMBER, .initial = "600", ABOVE(0), .help = "seconds a collective may take"},
+    {FIELD(shard, timeout), .type = CONFIG_NUMBER, .initial = "600", ABOVE(0),
+     .help = "seconds a collective may take, and NCCL to connect its ranks at the start"},
 
     {FIELD(precision, compute), .type = CONFIG_WORD, .words = "fp32|tf32|bf16|fp16|fp8", .initial = "fp32",
      .built = "fp32|tf32|bf16|fp16",
