@@ -65,9 +65,14 @@ static FILE *create_file(char **path, error *e) {
     const char *folder = getenv("TMPDIR");
     *path = memory_format("%s/fsdp_train.rings.XXXXXX", folder != NULL && folder[0] != '\0' ? folder : "/tmp");
     const int file = mkstemp(*path);
-    if (file >= 0)
-        return fdopen(file, "w");
+    FILE *out = file >= 0 ? fdopen(file, "w") : NULL;
+    if (out != NULL)
+        return out;
     error_set_own(e, EXIT_LAUNCH, "%s: cannot write: %s", *path, strerror(errno));
+    if (file >= 0) {
+        close(file);
+        unlink(*path);
+    }
     free(*path);
     *path = NULL;
     return NULL;
@@ -96,22 +101,33 @@ static bool write_given(const topology *t, const ring_set *set, rings *found, er
            error_set_own(e, EXIT_LAUNCH, "%s: cannot write: %s", found->given, strerror(errno));
 }
 
-/* A user may have told NCCL to write somewhere already: that file stays. */
 static bool make_files(const topology *t, const ring_set *set, rings *found, error *e) {
-    const char *users = getenv(DUMP_VARIABLE);
-    FILE *used = NULL;
-    bool good = write_given(t, set, found, e);
-    if (good && users == NULL) {
-        used = create_file(&found->used, e);
-        good = used != NULL;
-    }
-    if (used != NULL)
-        fclose(used);
-    if (!good)
+    FILE *used = write_given(t, set, found, e) ? create_file(&found->used, e) : NULL;
+    if (used == NULL) {
         remove_files(found);
-    else
-        found->graph.files = (ring_files){.given = found->given, .used = users != NULL ? users : found->used};
-    return good;
+        return false;
+    }
+    fclose(used);
+    found->graph.files = (ring_files){.given = found->given, .used = found->used};
+    return true;
+}
+
+static bool copy(const char *from, const char *to) {
+    FILE *in = fopen(from, "r"), *out = in != NULL ? fopen(to, "w") : NULL;
+    bool good = out != NULL;
+    for (int c; good && (c = getc(in)) != EOF;)
+        good = putc(c, out) != EOF;
+    good = good && ferror(in) == 0;
+    if (in != NULL)
+        fclose(in);
+    return (out == NULL || fclose(out) == 0) && good;
+}
+
+/* A user may have told NCCL to write somewhere. */
+static bool copy_for_user(const char *dump, error *e) {
+    const char *users = getenv(DUMP_VARIABLE);
+    return users == NULL || copy(dump, users) ||
+           error_set_own(e, EXIT_LAUNCH, DUMP_VARIABLE " = %s: cannot write: %s", users, strerror(errno));
 }
 
 /* ---- finding them ---- */
@@ -266,6 +282,7 @@ static const finding *pick(const finding *all, int ranks) {
 }
 
 void rings_compare(rings *r, world *w, char **warning) {
+    error e = {0};
     *warning = NULL;
     if (world_maximum(w, r->graph.files.given != NULL) == 0)
         return;
@@ -280,6 +297,10 @@ void rings_compare(rings *r, world *w, char **warning) {
     else
         print(w, memory_format("NCCL uses the %d ring%s given", found->count, found->count == 1 ? "" : "s"));
     free(all);
+    if (mine.knows)
+        copy_for_user(r->used, &e);
+    if (!world_agree_and_go_on(w, &e) && *warning == NULL)
+        *warning = memory_copy_string(e.message);
 }
 
 void rings_release(rings *r) {

@@ -27,7 +27,7 @@ bool rings_find(const config *c, world *w, rings *found, error *e);
 bool rings_choose(rings *r, const plan *p, world *w, device *d, const device_memory *arena, double timeout, error *e);
 
 /* When the communicators are open: whether NCCL says that it uses them. Prints that it does, or sets *warning, which
- * the caller frees. Collective. */
+ * the caller frees. What NCCL has written goes where the user has told it to write. Collective. */
 void rings_compare(rings *r, world *w, char **warning);
 
 /* Removes the files. */

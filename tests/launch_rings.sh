@@ -28,7 +28,7 @@ for source in nccl hwloc; do
     expect "$source: the same model" cmp plain/model/model.safetensors ringed/model/model.safetensors
 done
 expect 'no file is left' test -z "$(find temporary -name 'fsdp_train.rings.*')"
-expect 'groups of two do not' rings 4 ringed unequal4.nccl.xml shard.group=2
+expect 'groups of two do not, with all the time there is' rings 4 ringed unequal4.nccl.xml shard.group=2 shard.timeout=1e300
 expect 'and the plan says so' grep -q "^rings        NCCL's own: groups of 2 ranks are not those of whole nodes$" stdout
 expect 'one rank needs none' rings 1 ringed unequal4.nccl.xml
 expect 'nor do ranks on the CPU' train 2 config.ini shard.ring=hwloc device.topology=nothing.xml output.folder=cpu
@@ -67,8 +67,14 @@ with() { # VARIABLE=VALUE COMMAND ...
 warned 'NCCL does not use the rings given: ring 1 runs over GPUs( [0-3]){4}; given was GPUs 0 1 2 3' SIMCUDA_NCCL_RINGS=other
 warned 'NCCL has not written \(NCCL_GRAPH_DUMP_FILE\) whether it uses the rings given' NCCL_GRAPH_DUMP_FILE_RANK=9
 expect "the user's dump" with NCCL_GRAPH_DUMP_FILE=dump.xml rings 4 ringed unequal4.nccl.xml
-expect 'is read, too' grep -qx 'rings        NCCL uses the 1 ring given' stdout
-expect 'and stays' test -s dump.xml
+expect 'is no obstacle' grep -qx 'rings        NCCL uses the 1 ring given' stdout
+expect 'and is written' test -s dump.xml
+echo other > dump.xml
+export NCCL_GRAPH_DUMP_FILE=dump.xml
+warned 'NCCL has not written \(NCCL_GRAPH_DUMP_FILE\) whether it uses the rings given' NCCL_GRAPH_DUMP_FILE_RANK=9
+expect 'what lay at its place says nothing' grep -qx other dump.xml
+warned 'rank 0 \(.*\): NCCL_GRAPH_DUMP_FILE = none/dump.xml: cannot write: No such file or directory' NCCL_GRAPH_DUMP_FILE=none/dump.xml
+unset NCCL_GRAPH_DUMP_FILE
 
 SIMCUDA_DEVICES=1 expect 'ranks that share a GPU' rings 4 ringed unequal4.nccl.xml device.share=yes
 expect 'use no rings' grep -qx "rings        not used: these ranks exchange through the host's memory, without NCCL" stdout
