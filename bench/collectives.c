@@ -21,6 +21,7 @@
 #include "comm/ring.h"
 #include "comm/ring_nccl.h"
 #include "engine/checked.h"
+#include "engine/device/clear.h"
 #include "engine/device/module.h"
 
 #include <errno.h>
@@ -83,15 +84,6 @@ static collective *list_all(const bench *b) {
     return list;
 }
 
-static void clear(const bench *b) {
-    enum { BLOCK = 1 << 20 };
-    char *zeros = memory_allocate(BLOCK, 1);
-    for (size_t at = 0; at < b->memory.bytes; at += BLOCK)
-        b->how->device->functions->write(b->how->device, (char *)b->memory.base + at, zeros,
-                                         b->memory.bytes - at < BLOCK ? b->memory.bytes - at : BLOCK);
-    free(zeros);
-}
-
 /* Input, output, workspace. */
 static bool open_all(bench *b) {
     device *d = b->how->device;
@@ -103,7 +95,7 @@ static bool open_all(bench *b) {
                 (!d->functions->queues || d->functions->reserve(d, count, 2, b->error));
     good = world_agree(b->w, b->error) && good;
     if (good) {
-        clear(b);
+        device_clear(d, &b->memory, b->memory.bytes);
         if (d->functions->enlarge_pages != NULL)
             d->functions->enlarge_pages(d, &b->memory);
         const collectives_settings settings = {.device = d,
@@ -255,19 +247,39 @@ static bool measure_host(world *w, const options *o, error *e) {
 
 /* What the machine's wiring gives. */
 typedef struct wiring {
-    double limit;  /* GB/s on the bus; 0: no rings */
-    char file[64]; /* with the rings, for NCCL */
-    int gpu;       /* of this rank */
+    double limit; /* GB/s on the bus; 0: no rings */
+    char *file;   /* with the rings, for NCCL; NULL: none */
+    int gpu;      /* of this rank */
 } wiring;
 
+static wiring without_rings(const world *w) {
+    return (wiring){.gpu = w->local_rank};
+}
+
+static void remove_rings(wiring *found) {
+    if (found->file != NULL)
+        unlink(found->file);
+    free(found->file);
+    found->file = NULL;
+}
+
 static bool write_rings(const topology *t, const ring_set *set, wiring *found, error *e) {
-    snprintf(found->file, sizeof found->file, "/tmp/bench_collectives.rings.XXXXXX");
-    const int file = mkstemp(found->file);
-    FILE *out = file >= 0 ? fdopen(file, "w") : NULL;
-    if (out == NULL)
-        return error_set(e, EXIT_LAUNCH, "%s: cannot write: %s", found->file, strerror(errno));
-    ring_write_nccl(t, set, out);
-    return fclose(out) == 0 || error_set(e, EXIT_LAUNCH, "%s: cannot write: %s", found->file, strerror(errno));
+    const char *folder = getenv("TMPDIR");
+    char *path = memory_format("%s/bench_collectives.rings.XXXXXX", folder != NULL ? folder : "/tmp");
+    const int file = mkstemp(path);
+    if (file < 0) {
+        error_set(e, EXIT_LAUNCH, "%s: cannot write: %s", path, strerror(errno));
+        free(path);
+        return false;
+    }
+    found->file = path;
+    FILE *out = fdopen(file, "w");
+    if (out != NULL)
+        ring_write_nccl(t, set, out);
+    else
+        close(file);
+    return (out != NULL && fclose(out) == 0) ||
+           error_set(e, EXIT_LAUNCH, "%s: cannot write: %s", path, strerror(errno));
 }
 
 static bool find_rings(const world *w, const topology *t, wiring *found, error *e) {
@@ -296,14 +308,15 @@ static void say(const world *w, const char *words, const char *reason) {
 static bool look_at_wiring(world *w, const char *path, wiring *found, error *e) {
     topology t = {0};
     error why = {0};
-    *found = (wiring){.gpu = w->local_rank};
+    *found = without_rings(w);
     topology_read(path, &t, e);
     if (!world_agree(w, e))
         return false;
     find_rings(w, &t, found, &why);
     topology_free(&t);
     if (!world_agree_and_go_on(w, &why)) {
-        *found = (wiring){.gpu = w->local_rank};
+        remove_rings(found);
+        *found = without_rings(w);
         say(w, "rings predict nothing: ", why.message);
     } else if (w->rank == 0) {
         printf("rings: the links let them carry %.5g GB/s on the bus\n", found->limit);
@@ -341,8 +354,7 @@ static bool measure_gpus(world *w, const options *o, error *e) {
     if (module->simulated)
         say(w, "NCCL is simulated on the host: its rates mean nothing", "");
     const bool good = measure_nccl(w, module, o, &found, e);
-    if (found.limit > 0)
-        unlink(found.file);
+    remove_rings(&found);
     return good;
 }
 

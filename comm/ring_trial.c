@@ -2,6 +2,7 @@
 
 #include "comm/patience.h"
 #include "engine/checked.h"
+#include "engine/device/clear.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -40,14 +41,6 @@ static void list_collectives(const world *w, int group_size, int64_t count, coll
                                .event = i,
                                .name = "trial of rings"};
     }
-}
-
-static void clear(const collectives_settings *s, int64_t bytes) {
-    enum { BLOCK = 1 << 20 };
-    char *zeros = memory_allocate(BLOCK, 1);
-    for (int64_t at = 0; at < bytes; at += BLOCK)
-        s->device->functions->write(s->device, (char *)s->arena->base + at, zeros, (size_t)minimum(BLOCK, bytes - at));
-    free(zeros);
 }
 
 static bool open_choices(trial *t, const collectives_settings *settings, int group_size, int64_t count, error *e) {
@@ -105,7 +98,7 @@ bool ring_trial_measure(world *w, const collectives_settings *settings, int grou
     trial t = {.w = w, .device = settings->device, .least = {INFINITY, INFINITY}};
     const int64_t count = maximum(1, bytes / dtype_bytes(DTYPE_F32) / group_size);
     *result = (ring_trial){.bytes = count * group_size * dtype_bytes(DTYPE_F32), .group_size = group_size};
-    clear(settings, result->bytes);
+    device_clear(t.device, settings->arena, (size_t)result->bytes);
     if (!open_choices(&t, settings, group_size, count, e) || !take_turns(&t, &result->repeats, e))
         return false; /* the job ends, and communicators of lost ranks cannot be closed */
     for (int c = 0; c < CHOICES; c++)

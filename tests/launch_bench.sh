@@ -9,6 +9,8 @@ if [[ ! -e $build/bench_collectives ]]; then
     exit 77
 fi
 short=(--largest 64 --turns 2)
+mkdir temporary
+export TMPDIR=$PWD/temporary
 
 bench() { # FOLDER RANKS ARGUMENT ...
     timeout 60 mpirun -np "$2" --oversubscribe --bind-to none "$1/bench_collectives" "${@:3}" > stdout 2> stderr < /dev/null
@@ -46,7 +48,7 @@ expect 'two simulated GPUs of a machine with four' bench "$build/simulated" 2 "$
 expect 'no prediction, and why' grep -qx 'rings predict nothing: the topology has 4 GPUs, and there are 2 ranks' stdout
 expect 'NCCL without it' rows NCCL - - 64
 expect 'no rings are given' test "$(grep -c given stdout)" -eq 0
-expect 'no file is left' test -z "$(find /tmp -maxdepth 1 -name 'bench_collectives.rings.*')"
+expect 'no file is left' test -z "$(find temporary -name 'bench_collectives.rings.*')"
 
 expect 'one rank is too few' test "$("$build/bench_collectives" > stdout 2> stderr; echo $?)" -eq 2
 expect 'and is told' grep -qx 'bench_collectives: start it with mpirun -np 2 or more' stderr
