@@ -124,9 +124,9 @@ static void print_data(const session *s) {
            f.text ? "text (bytes)" : "token files", f.files, f.files == 1 ? "" : "s", (long long)f.windows,
            (long long)s->config->train.sequence);
     if (f.validation_tokens > 0)
-        printf("validation   %lld tokens, of which %lld batch%s of %lld sequences are used\n",
+        printf("validation   %lld tokens, of which %lld batch%s of %lld sequences %s used\n",
                (long long)f.validation_tokens, (long long)f.validation_batches, f.validation_batches == 1 ? "" : "es",
-               (long long)s->config->train.global_batch);
+               (long long)s->config->train.global_batch, f.validation_batches == 1 ? "is" : "are");
 }
 
 /* ---- plan and memory ---- */
@@ -228,10 +228,10 @@ static bool check_memory(const session *s, error *e) {
     if (available < 0 || needed <= available)
         return true;
     return error_set_own(e, EXIT_USAGE,
-                         "the plan needs %.1f MB on this machine (%d ranks x %.1f MB), which has %.1f MB to give; use "
+                         "the plan needs %.1f MB on this machine (%d rank%s x %.1f MB), which has %.1f MB to give; use "
                          "more machines, a smaller train.micro_batch or a smaller model",
-                         (double)needed / 1e6, s->world.local_size, (double)needed / s->world.local_size / 1e6,
-                         (double)available / 1e6);
+                         (double)needed / 1e6, s->world.local_size, s->world.local_size == 1 ? "" : "s",
+                         (double)needed / s->world.local_size / 1e6, (double)available / 1e6);
 }
 
 static plan_wishes wishes_of(const session *s) {

@@ -13,8 +13,9 @@ static void print_model(const plan *p, const config *c, FILE *to) {
         fprintf(to, " (%lld key/value)", (long long)s->kv_heads);
     fprintf(to, " of %lld, feed forward %lld, vocabulary %lld, %s head\n", (long long)s->head_width,
             (long long)s->feed_forward, (long long)s->vocabulary, s->tied ? "tied" : "untied");
-    fprintf(to, "batch        %lld sequences of %lld tokens: %d ranks x %lld passes x micro-batches of %lld\n",
-            (long long)c->train.global_batch, (long long)c->train.sequence, p->mesh.ranks, (long long)p->passes,
+    fprintf(to, "batch        %lld sequences of %lld tokens: %d rank%s x %lld pass%s x micro-batches of %lld\n",
+            (long long)c->train.global_batch, (long long)c->train.sequence, p->mesh.ranks,
+            p->mesh.ranks == 1 ? "" : "s", (long long)p->passes, p->passes == 1 ? "" : "es",
             (long long)c->train.micro_batch);
     static const char *const strategies[] = {"full", "gradients", "optimizer", "none"};
     fprintf(to, "sharding     strategy %s: %lld units, shard group of %d rank%s, prefetch %lld\n",

@@ -175,6 +175,6 @@ refused_at 1 2 "base.ini: [shard] memory = auto: this machine has N MB to give t
     base.ini --plan --ranks 12000 train.global_batch=12000 shard.recompute=memory
 too_large='N MB), which has N MB to give; use more machines, a smaller train.micro_batch or a smaller model'
 too_large="the plan needs N MB on this machine (ranks x $too_large"
-refused_at 1 2 "${too_large/ranks/1 ranks}" base.ini output.folder=out model.width=65536 model.layers=4
+refused_at 1 2 "${too_large/ranks/1 rank}" base.ini output.folder=out model.width=65536 model.layers=4
 refused_at 3 2 "rank 0 ($(hostname)): ${too_large/ranks/3 ranks}" base.ini output.folder=out model.width=65536 model.layers=4
 finish
