@@ -414,6 +414,11 @@ static int run_validation(session *s, error *e) {
     double loss = 0;
     if (!prepare(s, e) || !start_runs(s, e))
         return e->code;
+    if (s->config->model.from == NULL)
+        warn(s,
+             memory_format("--validate: without [model] from the model is untrained; what this config has trained is "
+                           "model.from=%s/model",
+                           s->config->output.folder));
     if (!validate(&s->trainer, &loss, e))
         run_fail(s->trainer.validation, e);
     if (world_agree(&s->world, e) && s->world.rank == 0)

@@ -158,6 +158,9 @@ for type in bf16 fp16; do
     train 1 config.ini output.folder=from-$type model.from=exported-$type --validate
     expect "an export in $type loads" test $? -eq 0
 done
+train 1 config.ini output.folder=straight --validate
+expect "validation says that without [model] from nothing trained is looked at" grep -qx \
+    'fsdp_train: warning: --validate: without \[model\] from the model is untrained; what this config has trained is model.from=straight/model' stderr
 train 1 config.ini output.folder=bf16 output.model_dtype=bf16 output.resume=$last
 expect "an export in bf16 is that of the run" diff -r exported-bf16 bf16/model
 export_to $last --verify
