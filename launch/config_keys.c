@@ -106,9 +106,8 @@ const config_key config_keys[] = {
     {FIELD(shard, transport), .type = CONFIG_WORD, .words = "auto|window|messages", .initial = "auto",
      .help = "auto: shared memory inside a node, messages between nodes"},
     {FIELD(shard, ring), .type = CONFIG_WORD, .words = "nccl|hwloc|auto", .initial = "nccl",
-     .help =
-         "who finds the rings through a node's GPUs: NCCL, or this program from the wiring (fsdp_topology); auto: "
-         "whose carry more, measured for a second; on CPUs ranks read each other's memory, in no ring"},
+     .help = "who finds the rings through a node's GPUs: NCCL, or this program from the wiring (fsdp_topology); auto: "
+             "whose carry more, measured for a second; on CPUs ranks read each other's memory, in no ring"},
     {FIELD(shard, timeout), .type = CONFIG_NUMBER, .initial = "600", ABOVE(0),
      .help = "seconds a collective may take, and NCCL to connect its ranks at the start"},
 
