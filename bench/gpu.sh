@@ -5,7 +5,8 @@
 #
 # Correctness comes first: each kernel and matmul on the device against the CPU reference, golden losses and weights
 # at one rank and on all GPUs, two ranks on one GPU. Then rates: GB/s and TFLOP/s of each kind of operation beside the
-# GPU's limits, of collectives beside what the links let rings carry, step time and MFU of published models on all GPUs.
+# GPU's limits, of collectives beside what the links let rings carry, step time and MFU of published models on all GPUs,
+# with the CUDA graph of a whole step and, once, without.
 # A part that fails, or takes too long, does not stop the next; the report ends with a line for each, and the script
 # with 1 if one has failed.
 #
@@ -142,14 +143,14 @@ too_large() {
     grep -q "of the GPU's memory" "$folder/stderr"
 }
 
-model() { # PRESET MICRO_BATCH SEQUENCE
+model() { # PRESET MICRO_BATCH SEQUENCE [OVERRIDE ...]
     local recompute small=() peak seconds tflops
     if [[ -n $rehearse ]]; then
         small=(model.layers=2 model.width=64 model.heads=2 model.kv_heads=2 model.head_width=32 model.feed_forward=96
             model.vocabulary=300)
         [[ $1 != gpt2* ]] ||
             small=(model.layers=2 model.width=64 model.heads=2 model.feed_forward=96 model.vocabulary=300)
-        set -- "$1" 1 32
+        set -- "$1" 1 32 "${@:4}"
     fi
     cat > "$folder/config.ini" << CONFIG
 [data]
@@ -169,7 +170,7 @@ folder = "$folder/out"
 CONFIG
     [[ -e $folder/tokens.bin ]] || "$build/tool_tokens" "$folder/tokens.bin" 300 2000000 tokens16 || return
     for recompute in none block; do
-        train model.preset="$1" shard.recompute=$recompute "${small[@]}" && break
+        train model.preset="$1" shard.recompute=$recompute "${small[@]}" "${@:4}" && break
         too_large || { tail -n 5 "$folder/stderr" && return 1; }
     done
     if too_large; then
@@ -182,7 +183,7 @@ CONFIG
     printf '%-14s %d GPUs, %s tokens each, recompute %-5s  %8.4f s a step  %10.0f tokens/s  %8.3f TFLOP/s a GPU' "$1" \
         "$gpus" "$2 x $3" $recompute "$seconds" "$(median_of tokens_per_second)" "$tflops"
     [[ -z $peak ]] || awk "BEGIN {printf \"  MFU %.3f of %g TFLOP/s\", $tflops / $peak, $peak}"
-    echo
+    echo "  ${*:4}"
 }
 
 rates() { # ARGUMENT ...
@@ -226,6 +227,7 @@ part 45 'rates: llama-3.2-1b, bf16' rates --model llama-3.2-1b --layers 2 --sequ
 part 45 'rates: gpt2, tf32' rates --layers 2 --sequences 8 --compute tf32
 part 60 'collectives: NCCL, and ranks on the host' collectives
 part 60 'training: gpt2' model gpt2 16 1024
+part 60 'training: gpt2, each operation queued instead of one CUDA graph' model gpt2 16 1024 device.graph=no
 part 60 'training: llama-3.2-1b' model llama-3.2-1b 4 2048
 part 60 'training: gpt2-medium' model gpt2-medium 8 1024
 part 60 'training: gpt2-xl' model gpt2-xl 4 1024
