@@ -7,7 +7,7 @@
 #include "comm/world_state.h"
 #include "engine/checked.h"
 #include "engine/device/cpu/shared_memory.h"
-#include "engine/thread.h"
+#include "engine/device/thread.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

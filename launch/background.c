@@ -1,7 +1,7 @@
 #include "launch/background.h"
 
 #include "engine/checked.h"
-#include "engine/thread.h"
+#include "engine/device/thread.h"
 
 #include <stdlib.h>
 #include <string.h>

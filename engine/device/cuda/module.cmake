@@ -8,7 +8,7 @@
 function(fsdp_cuda_module target folder)
   file(GLOB host CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/device/cuda/*.c)
   add_library(${target} MODULE ${host} ${CMAKE_SOURCE_DIR}/engine/checked.c ${CMAKE_SOURCE_DIR}/engine/error.c
-                               ${CMAKE_SOURCE_DIR}/engine/thread.c ${CMAKE_SOURCE_DIR}/engine/device/operation.c)
+                               ${CMAKE_SOURCE_DIR}/engine/device/thread.c ${CMAKE_SOURCE_DIR}/engine/device/operation.c)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_definitions(${target} PRIVATE _GNU_SOURCE FSDP_VERSION="${PROJECT_VERSION}")
   target_link_options(${target} PRIVATE -Wl,--exclude-libs,ALL)

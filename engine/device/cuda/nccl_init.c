@@ -1,7 +1,7 @@
 #include "engine/device/cuda/nccl_init.h"
 
 #include "engine/checked.h"
-#include "engine/thread.h"
+#include "engine/device/thread.h"
 
 #include <cuda_runtime.h>
 #include <errno.h>

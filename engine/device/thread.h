@@ -1,6 +1,6 @@
 /* Threads beside those that compute. */
-#ifndef FSDP_ENGINE_THREAD_H
-#define FSDP_ENGINE_THREAD_H
+#ifndef FSDP_ENGINE_DEVICE_THREAD_H
+#define FSDP_ENGINE_DEVICE_THREAD_H
 
 #include <pthread.h>
 

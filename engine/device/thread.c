@@ -1,4 +1,4 @@
-#include "engine/thread.h"
+#include "engine/device/thread.h"
 
 #include <signal.h>
 #include <stddef.h>
