@@ -3,11 +3,10 @@
 #include "engine/checked.h"
 #include "launch/binding.h"
 #include "launch/command_line.h"
-#include "launch/cores.h"
 #include "launch/device_choice.h"
 #include "launch/machine.h"
-#include "launch/other_job.h"
 #include "launch/output_folder.h"
+#include "launch/rank_table.h"
 #include "launch/resume_log.h"
 #include "launch/save.h"
 #include "launch/signals.h"
@@ -142,48 +141,6 @@ static int64_t memory_budget(const device *d, int ranks_here) {
     if (own.total > 0)
         return minimum(UNLIMITED_BYTES, maximum(0, own.available - DEVICE_BYTES));
     return available < 0 ? UNLIMITED_BYTES : maximum(0, available / ranks_here - PROGRAM_BYTES);
-}
-
-/* A row per rank: where it runs and on what. */
-typedef struct rank_row {
-    char host[64], cores[128], device[96];
-    long other_job; /* a rank of another job on cores that this one fills; 0: none */
-    char common[64];
-} rank_row;
-
-/* Only threads that compute all the time fill a core: those of a rank on a GPU do not. */
-static void find_other_job(session *s, rank_row *row) {
-    cpu_set_t common;
-    row->other_job = other_job_find(&s->world, &s->binding.cores, &common);
-    if (s->device->functions->queues || !binding_filled(&s->binding, s->threads))
-        row->other_job = 0;
-    if (row->other_job > 0)
-        cores_format(&common, row->common, sizeof row->common);
-}
-
-static void warn_of_other_job(const session *s, const rank_row *rows) {
-    int rank = 0;
-    while (rank < s->world.size && rows[rank].other_job == 0)
-        rank++;
-    if (rank < s->world.size)
-        warn(s, memory_format(
-                    "another job's process %ld may use the same cores (%s) of host %s, where rank %d has a thread "
-                    "for every core: both will be slow; give each job cores of its own (taskset, the batch system)",
-                    rows[rank].other_job, rows[rank].common, rows[rank].host, rank));
-}
-
-static void print_ranks(session *s) {
-    rank_row mine, *all = memory_allocate((size_t)s->world.size, sizeof *all);
-    memset(&mine, 0, sizeof mine);
-    snprintf(mine.host, sizeof mine.host, "%s", s->world.host);
-    binding_describe(&s->binding, mine.cores, sizeof mine.cores);
-    find_other_job(s, &mine);
-    snprintf(mine.device, sizeof mine.device, "%s", s->device->functions->describe(s->device));
-    world_all_gather(&s->world, &mine, sizeof mine, all);
-    for (int rank = 0; rank < s->world.size && s->world.rank == 0; rank++)
-        printf("rank %-4d    host %s, %s, %s\n", rank, all[rank].host, all[rank].cores, all[rank].device);
-    warn_of_other_job(s, all);
-    free(all);
 }
 
 /* What MFU is relative to. */
@@ -363,7 +320,9 @@ static bool prepare(session *s, error *e) {
             printf("rings        %s\n", s->rings.text);
         print_data(s);
     }
-    print_ranks(s);
+    char *crowded = NULL;
+    rank_table_print(&s->world, s->device, &s->binding, s->threads, &crowded);
+    warn(s, crowded);
     print_peak(s);
     fflush(stdout);
     if (check_memory(s, e))
