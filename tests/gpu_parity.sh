@@ -14,25 +14,17 @@ one_gpu=${CUDA_VISIBLE_DEVICES:-0}
 one_gpu=${one_gpu%%,*}
 export OMPI_MCA_odls_base_sigkill_timeout=0 # nothing to save: the launcher need not wait
 
-compare() { # CASE RANKS STORED OVERRIDE ...
-    rm -rf out
-    echo "$1 at $2 ranks ${*:4}"
-    expect "$1 at $2 ranks ${*:4}: run" train "$2" "$golden/parity.ini" "${settings[@]}" device.kind=cuda "${@:4}"
-    # shellcheck disable=SC2086 # STORED may be nothing
-    expect "$1 at $2 ranks ${*:4}: values" "$build/tool_compare" "$golden/$1.json" out $3
-}
-
 check() { # CASE
     local ranks storage
     [[ $chosen == *" $1 "* ]] || return
     for ranks in "${counts[@]}"; do
-        compare "$1" "$ranks" ''
+        golden_run "$1" "$ranks" ''
         for storage in bf16 fp16; do
             [[ ! -e $golden/$1-$storage.json ]] ||
-                compare "$1" "$ranks" "$golden/$1-$storage.json" precision.compute=$storage
+                golden_run "$1" "$ranks" "$golden/$1-$storage.json" precision.compute=$storage
         done
     done
-    CUDA_VISIBLE_DEVICES=$one_gpu SIMCUDA_DEVICES=1 compare "$1" 2 '' device.share=yes
+    CUDA_VISIBLE_DEVICES=$one_gpu SIMCUDA_DEVICES=1 golden_run "$1" 2 '' device.share=yes
 }
 
 for_each_case check

@@ -24,14 +24,6 @@ differ() { # FOLDER FOLDER
 
 # ---- golden values: how near is near enough, in fp32 and with 16-bit storage, and why, says tool_compare.c ----
 
-golden_run() { # CASE RANKS STORED OVERRIDE ...
-    rm -rf out
-    echo "$1 at $2 ranks ${*:4}"
-    expect "$1 at $2 ranks ${*:4}: run" train "$2" "$golden/parity.ini" "${settings[@]}" device.kind=cuda "${@:4}"
-    # shellcheck disable=SC2086 # STORED may be nothing
-    expect "$1 at $2 ranks ${*:4}: values" "$build/tool_compare" "$golden/$1.json" out $3
-}
-
 golden_case() { # CASE
     local ranks storage counts='1 2 4'
     [[ $golden_cases == *" $1 "* ]] || return

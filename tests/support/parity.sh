@@ -3,6 +3,8 @@
 #
 #   for_each_case FUNCTION   FUNCTION CASE RANK_COUNT ..., in a folder with the case's model and tokens; `settings` are
 #                            what the case adds to "$golden/parity.ini"
+#   golden_run CASE RANKS STORED OVERRIDE ...   trains a case on GPUs into ./out and compares it with its golden values,
+#                            with 16-bit storage with those of the file STORED
 #   numbers FOLDER           losses and norms of a run: what must not depend on how fast it ran
 
 golden=$tests/golden
@@ -38,4 +40,12 @@ for_each_case() {
         # shellcheck disable=SC2086 # several counts
         "$1" "$name" $ranks
     done < "$golden/cases.txt"
+}
+
+golden_run() { # CASE RANKS STORED OVERRIDE ...
+    rm -rf out
+    echo "$1 at $2 ranks ${*:4}"
+    expect "$1 at $2 ranks ${*:4}: run" train "$2" "$golden/parity.ini" "${settings[@]}" device.kind=cuda "${@:4}"
+    # shellcheck disable=SC2086 # STORED may be nothing
+    expect "$1 at $2 ranks ${*:4}: values" "$build/tool_compare" "$golden/$1.json" out $3
 }
